@@ -114,6 +114,7 @@ check-deps:
 fix: ## format, generate, and apply what clippy can fix
 	$(CARGO) fmt --all
 	$(CARGO) xtask proto
+	$(CARGO) xtask pages
 	$(CARGO) clippy --release --workspace --all-targets --fix --allow-dirty --allow-staged
 
 ready: ## say whether this commit has passed .ci/run, or what came since one that has

@@ -29,7 +29,7 @@ Examples:
   baton bench tiers                           how soon prompts come back from memory and disk
   baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
 
-Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong.";
+Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; 130 a second Ctrl-C ended it.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -40,16 +40,16 @@ Examples:
   baton serve --config baton.toml --set router.deadline_s=60
   BATON_KV__DEVICE_BYTES=4GiB baton serve
 
-Flags go before the environment (BATON_SECTION__KEY), it before the file (--config), it before \
-the defaults. `baton config show` takes the same flags and prints the outcome.";
+A flag overrides the environment (BATON_SECTION__KEY), which overrides the file (--config), which overrides the \
+default. `baton config show` takes the same flags and prints the outcome.";
 
 const ROUTER_EXAMPLES: &str = "\
 Examples:
   baton router --workers 127.0.0.1:9001,127.0.0.1:9011
   baton router --config baton.toml --listen 0.0.0.0:8000
 
-Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, not its \
-weights; they are those of its workers, which must all serve the same.";
+Workers may come and go while it runs. It reads the tokenizer and the chat template of the model, and not the \
+weights. All its workers must serve the same model.";
 
 const WORKER_EXAMPLES: &str = "\
 Examples:
@@ -57,8 +57,8 @@ Examples:
   baton decode-worker --listen 127.0.0.1:9011
   BATON_CLUSTER__SECRET=... baton decode-worker --listen 0.0.0.0:9011 --name decode-a
 
-SIGTERM, or Ctrl-C, drains it: nothing new is taken, and what runs ends or moves to another worker, for as long as \
-worker.drain_s allows. A second Ctrl-C ends it at once.";
+SIGTERM or Ctrl-C drains the worker: it takes nothing new, and what runs ends or moves to another worker, within \
+worker.drain_s seconds. A second Ctrl-C ends it at once.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -81,7 +81,7 @@ Examples:
   baton model random --shape 125m --family llama --seed 1 target/llama-125m
   baton serve --model target/llama-125m
 
-Equal arguments give equal bytes on every machine. Nothing that such a model says has a meaning.";
+Equal arguments give equal bytes on every machine. The text of such a model has no meaning.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
@@ -89,7 +89,7 @@ Examples:
   baton doctor --all --disk /mnt/nvme0
   baton doctor --record host.json             and, elsewhere: baton doctor --host host.json
 
-It looks and changes nothing. Some of it only root may see. Exit status 1: something is wrong.";
+It changes nothing. Some facts can be read only by root. Exit status: 0 nothing is wrong; 1 something is wrong.";
 
 const TOPO_EXAMPLES: &str = "\
 Examples:
@@ -98,7 +98,7 @@ Examples:
   baton topo http://10.0.0.1:9100 http://10.0.0.2:9100
                                               workers at their worker.ops_listen
 
-Exit status 1: a process does not answer.";
+Exit status: 0 done; 1 a process does not answer; 2 the command line is wrong.";
 
 /// Serves large language models with prefill and decode on separate workers.
 #[derive(Debug, Parser)]
@@ -113,13 +113,13 @@ pub(crate) enum Command {
     /// Serve a model: router and workers in one process.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
-    /// Serve the API over workers of other processes.
+    /// Serve the API with workers of other processes.
     #[command(after_help = ROUTER_EXAMPLES)]
     Router(Router),
-    /// Compute prompts for routers, and hand them off to decode workers.
+    /// Compute prompts, and hand them off to decode workers.
     #[command(after_help = WORKER_EXAMPLES)]
     PrefillWorker(Worker),
-    /// Take prompts over, and make the tokens.
+    /// Take over prompts from prefill workers, and generate the tokens.
     #[command(after_help = WORKER_EXAMPLES)]
     DecodeWorker(Worker),
     /// Show or check the configuration.
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// Describe a model, or make one with random weights.
     #[command(subcommand)]
     Model(ModelCommand),
-    /// Measure.
+    /// Measure a server, the engine, the transport or the tiers.
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Say what is wrong with this host, and the command that fixes it.
@@ -146,7 +146,7 @@ pub(crate) enum ConfigCommand {
     Show {
         #[command(flatten)]
         settings: Serve,
-        /// Print a reference of all settings as Markdown instead.
+        /// Print a reference of all settings as Markdown instead
         #[arg(long)]
         markdown: bool,
     },
@@ -163,10 +163,10 @@ pub(crate) enum ModelCommand {
     /// Describe a model: shape, parameters, bytes, KV cache per token.
     #[command(after_help = INFO_EXAMPLES)]
     Info {
-        /// Hugging Face directory, or a GGUF file; the bundled model if left out.
+        /// Hugging Face directory or GGUF file [default: the bundled model]
         #[arg(value_name = "DIR|FILE")]
         path: Option<PathBuf>,
-        /// List the tensors too.
+        /// List the tensors, too
         #[arg(long)]
         tensors: bool,
     },
@@ -178,18 +178,18 @@ pub(crate) enum ModelCommand {
 /// What `model random` writes.
 #[derive(Debug, Args)]
 pub(crate) struct RandomArgs {
-    /// Directory to write; it must not hold a model.
+    /// Directory to write; it must not hold a model yet
     pub(crate) dir: PathBuf,
-    /// Size of the model; an unknown one is answered with the list.
+    /// Size of the model; an unknown size prints the list
     #[arg(long, value_name = "SHAPE")]
     pub(crate) shape: String,
-    /// Form of the decoder: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2 or granite.
+    /// Family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2 or granite
     #[arg(long, default_value = "llama")]
     pub(crate) family: String,
-    /// Where the weights come from.
+    /// Seed of the random weights
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Number format of the weights: f32, f16 or bf16.
+    /// Number format of the weights: f32, f16 or bf16
     #[arg(long, default_value = "bf16")]
     pub(crate) dtype: String,
 }

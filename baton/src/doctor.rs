@@ -22,25 +22,25 @@ use std::path::{Path, PathBuf};
 /// Where a disk tier would most likely be.
 pub(crate) const DISK: &str = "/var/tmp";
 
-/// What `baton doctor` was asked.
+/// Arguments of `baton doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
-    /// Print JSON instead of lines.
+    /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
-    /// Say also what is good, and what there is nothing to check of.
+    /// Show also what is good, and what this host has nothing to check for
     #[arg(long, short)]
     all: bool,
-    /// Folder that a disk tier would use.
+    /// Folder that a disk tier would use
     #[arg(long, value_name = "DIR", default_value = DISK)]
     disk: String,
-    /// Write all facts that were looked at into FILE, to be looked at elsewhere.
+    /// Write all facts about this host to FILE, to check them elsewhere
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Look at a host that was recorded with --record instead of this one.
+    /// Check a host that was recorded with --record instead of this one
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     host: Option<PathBuf>,
-    /// TOML file with settings: what those of [transport] need is looked at
+    /// TOML file with settings; what the section transport needs is checked
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Any setting, e.g. `transport.rdma_traffic_class=104`; may be repeated

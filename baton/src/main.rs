@@ -1,4 +1,4 @@
-//! The one binary. This file is the table of contents: parse the command line, read the configuration, run the command.
+#![doc = include_str!("../README.md")]
 
 mod cli;
 mod commands;
@@ -7,6 +7,8 @@ mod doctor;
 mod error;
 mod model_dir;
 mod output;
+#[cfg(test)]
+mod pages;
 mod progress;
 mod run;
 mod topo;

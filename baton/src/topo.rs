@@ -1,4 +1,5 @@
-//! `baton topo`: who reads from whom over which lane, how fast that is, and for each faster lane why it was not taken.
+//! `baton topo`: which worker reads from which over which lane, how fast, and for each faster lane why it was not
+//! taken.
 //!
 //! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed
 //! over; without any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a
@@ -13,14 +14,14 @@ use crate::error::CommandError;
 use crate::output::print;
 use map::{Failure, Map};
 
-/// What `baton topo` was asked.
+/// Arguments of `baton topo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopoArgs {
-    /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, this host's lanes
-    /// are measured.
+    /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, the lanes of this host
+    /// are measured
     #[arg(value_name = "URL")]
     urls: Vec<String>,
-    /// Print JSON instead of lines.
+    /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
 }

@@ -23,12 +23,12 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// What it takes over, for those who look.
+    /// Returns what it takes over, for tests and reports.
     pub fn fetches(&self) -> &Fetches {
         &self.fetches
     }
 
-    /// What it hands over, for those who look.
+    /// Returns what it hands over, for tests and reports.
     pub fn offers(&self) -> &Offers {
         &self.offers
     }

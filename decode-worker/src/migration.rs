@@ -22,7 +22,7 @@ pub(crate) fn begin(offers: &mut Offers, core: &mut Core, now: Time, migrate: Mi
     if offers.begin(core, now, key, taker) { Ok(()) } else { Err("too many leases are open") }
 }
 
-/// The sequence got a token: where it is the one it was offered up to, the other goes on from it.
+/// Notes that the sequence got a token. If it is the last one that the offer covers, the other worker goes on from it.
 pub(crate) fn appended(offers: &mut Offers, core: &mut Core, key: SeqKey) {
     let Some(taker) = offers.taker(key) else { return };
     let Some(sequence) = core.sequence(key) else {

@@ -13,7 +13,7 @@ pub struct Address(String);
 pub struct AddressError(String);
 
 impl Address {
-    /// As it was written.
+    /// Returns the address as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -9,7 +9,8 @@ pub use static_list::{StaticList, StaticListError, WORKERS_MAX};
 
 /// A source of addresses.
 pub trait Discovery {
-    /// The next change, if there is one now; never blocks. The first changes name those who are there already.
+    /// Returns the next change, if there is one now; never blocks. The first changes name the workers that are there
+    /// already.
     fn poll(&mut self) -> Option<Change>;
 }
 

@@ -29,7 +29,7 @@ pub enum StaticListError {
 }
 
 impl StaticList {
-    /// The addresses in `text`, with commas between them. Errors: [`StaticListError`].
+    /// Reads the addresses in `text`, with commas between them. Errors: [`StaticListError`].
     pub fn parse(text: &str) -> Result<Self, StaticListError> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let addresses: Vec<Address> = parts.map(str::parse).collect::<Result<_, _>>()?;
@@ -43,7 +43,7 @@ impl StaticList {
         Ok(Self { addresses, told: 0 })
     }
 
-    /// All of them.
+    /// Returns all addresses.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }

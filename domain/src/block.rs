@@ -67,10 +67,10 @@ pub struct ScopeParts<'a> {
 pub struct Tenant(pub u32);
 
 impl Tenant {
-    /// Of blocks that nobody knows whose they are.
+    /// The tenant of blocks whose tenant is not known.
     pub const UNKNOWN: Self = Self(0);
 
-    /// The tenant of this name; the empty one stands for all who share.
+    /// Returns the tenant of this name. The empty name stands for all clients that share.
     pub fn named(name: &str) -> Self {
         let digest = blake3::derive_key("baton 2026 tenant v1", name.as_bytes());
         let number = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
@@ -105,12 +105,13 @@ impl Scope {
         Self { key: *hasher.finalize().as_bytes(), tenant: Tenant::named(parts.tenant) }
     }
 
-    /// Whose blocks these are.
+    /// Returns the tenant that these blocks belong to.
     pub fn tenant(&self) -> Tenant {
         self.tenant
     }
 
-    /// Identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the first block).
+    /// Returns the identity of the block that holds `tokens` (a full block) after the block `parent` (`None`: the
+    /// first block).
     pub fn block(&self, parent: Option<BlockHash>, tokens: &[Token]) -> BlockHash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&parent.unwrap_or_default().0);

@@ -9,10 +9,10 @@ pub type ByIdentity = BuildHasherDefault<IdentityHasher>;
 /// Takes eight bytes of the identity as they are: an identity is the output of a keyed cryptographic hash, so its
 /// bytes are as even as those of any other hash of it.
 ///
-/// Who knows the weights and the name of its tenant can compute identities, and look for texts whose identities
-/// begin alike. That makes look-ups of these slower by comparisons, never wrong, and they are in a map only once a
-/// worker computed the KV of each of the texts: it is a dear way to slow a cache down, and one that any hash whose
-/// key is known gives as well.
+/// A client that knows the weights and the name of its tenant can compute identities, and can look for texts whose
+/// identities begin alike. That makes look-ups of these slower by comparisons, and never wrong. They are in a map only
+/// after a worker computed the KV of each of the texts. So it is an expensive way to slow a cache down, and any hash
+/// with a known key allows the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdentityHasher(u64);
 
@@ -22,17 +22,17 @@ impl Hasher for IdentityHasher {
         self.0 ^= u64::from_le_bytes(*first);
     }
 
-    /// A group.
+    /// Takes a group.
     fn write_u16(&mut self, group: u16) {
         self.0 ^= u64::from(group);
     }
 
-    /// A worker.
+    /// Takes a worker.
     fn write_u32(&mut self, worker: u32) {
         self.0 ^= u64::from(worker);
     }
 
-    /// The length of an identity, which is always the same.
+    /// Ignores the length of an identity, which is always the same.
     fn write_usize(&mut self, _length: usize) {}
 
     fn finish(&self) -> u64 {

@@ -10,8 +10,8 @@
 //! what is no number, comes back as no numbers at all: what is broken does not get to look sound. What comes back
 //! and goes down again loses nothing more, but for numbers that are subnormal in the format of the pool.
 //!
-//! What is deliberately absent: who does this, and when; and instructions that not every processor has. Everything
-//! is inlined, so that it is compiled for the instructions of its caller.
+//! What is deliberately absent: which part of a worker encodes, and when; and instructions that not every processor
+//! has. Everything is inlined, so that it is compiled for the instructions of its caller.
 
 mod number;
 mod small;
@@ -99,7 +99,7 @@ impl KvPart {
         bytes / self.bytes() * self.stored_bytes()
     }
 
-    /// How they are encoded.
+    /// Returns how they are encoded.
     pub fn encoding(self) -> Encoding {
         self.encoding
     }
@@ -156,11 +156,11 @@ trait Code {
     /// The largest value.
     const LARGEST: f32;
 
-    /// The code of the nearest value, ties to even, of a number that is no larger than [`Code::LARGEST`] but for
-    /// rounding.
+    /// Returns the code of the nearest value, ties to even. The number is not larger than [`Code::LARGEST`], except
+    /// for rounding.
     fn of(number: f32) -> u8;
 
-    /// What the code stands for.
+    /// Returns the value of a code.
     fn value(code: u8) -> f32;
 }
 
@@ -268,8 +268,8 @@ fn decode_group<N: Number, C: Code>(scale: f32, codes: &[u8], numbers: &mut [N::
     }
 }
 
-/// What the largest code times makes about `largest`, and no more. It has so few bits that the product with any
-/// code is exact: so the largest number of a group that came back has the same scale again.
+/// Returns the factor that makes about `largest`, and no more, of the largest code. It has so few bits that the
+/// product with any code is exact. So the largest number of a group that came back has the same scale again.
 #[inline(always)]
 fn scale(largest: f32, code: f32) -> f32 {
     const DROPPED: u32 = 0x7F;

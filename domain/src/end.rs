@@ -1,8 +1,8 @@
-//! How a request or a sequence ended, and who ended it.
+//! How a request or a sequence ended, and which party ended it.
 
 use serde::{Deserialize, Serialize};
 
-/// Who ended it.
+/// The party that ended a request or a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Ender {
     /// The model: a stop token or a stop string.
@@ -31,7 +31,7 @@ pub enum Finish {
 /// The one end of a sequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// Who ended it.
+    /// The party that ended it.
     pub by: Ender,
     /// What the client is told.
     pub finish: Finish,
@@ -40,17 +40,17 @@ pub struct End {
 }
 
 impl End {
-    /// The model ended it.
+    /// Makes the end of a sequence that the model ended.
     pub fn stop() -> Self {
         Self { by: Ender::Done, finish: Finish::Stop, detail: String::new() }
     }
 
-    /// A token limit ended it.
+    /// Makes the end of a sequence at a token limit.
     pub fn length() -> Self {
         Self { by: Ender::Limit, finish: Finish::Length, detail: String::new() }
     }
 
-    /// It ended irregularly.
+    /// Makes an irregular end.
     pub fn error(by: Ender, detail: impl Into<String>) -> Self {
         Self { by, finish: Finish::Error, detail: detail.into() }
     }

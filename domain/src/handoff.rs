@@ -39,7 +39,8 @@ pub enum PeerBody {
         /// The attempt.
         epoch: Epoch,
     },
-    /// Owner to reader: I have it, and it waits for its turn. Who has it not, or offered it, says nothing.
+    /// Owner to reader: the owner has the prompt, and the prompt waits for its turn. An owner that does not have it,
+    /// or that has offered it, does not answer.
     Queued {
         /// The request.
         request: RequestId,
@@ -101,7 +102,7 @@ pub enum PeerBody {
 }
 
 impl PeerBody {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             PeerBody::Ask(_) => "ask",

@@ -1,5 +1,5 @@
-//! How a session begins. The router dials, so it proves first that it knows the cluster's secret; a stranger
-//! learns nothing of the worker. Only then the worker says who it is, and proves all that it says by the secret
+//! How a session begins. The router dials, so it proves first that it knows the cluster's secret; a stranger learns
+//! nothing about the worker. Only then does the worker introduce itself, and it proves all that it says by the secret
 //! that the router used.
 //!
 //! Each proof covers what both ends said, so it is good for this session only and cannot be sent back to its maker.
@@ -62,7 +62,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What block identities of a tenant are derived under.
+    /// Returns the scope of a tenant, under which its block identities are derived.
     pub fn scope(&self, tenant: &str) -> Scope {
         Scope::derive(&ScopeParts { weights: self.weights, layout: self.layout, adapter: "", tenant })
     }
@@ -77,10 +77,10 @@ pub struct Challenge {
     pub nonce: [u8; 32],
 }
 
-/// Who a worker is and what it serves. It says so to routers that have proven themselves.
+/// A worker's identity, and what it serves. A worker sends it to routers that have proven themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who, which life, where.
+    /// Its id, its incarnation, its address.
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,

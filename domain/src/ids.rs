@@ -69,7 +69,8 @@ id!(
 );
 
 impl WorkerId {
-    /// The id that a worker has by its name alone: the first four bytes, little endian, of the name's BLAKE3 hash.
+    /// Makes the id that follows from a worker's name alone: the first four bytes, little endian, of the name's BLAKE3
+    /// hash.
     pub fn of_name(name: &str) -> Self {
         let hash = blake3::hash(name.as_bytes());
         let [a, b, c, d, ..] = *hash.as_bytes();

@@ -46,7 +46,8 @@ pub struct KvLayout {
 }
 
 impl KvLayout {
-    /// The default `block_tokens` for these groups: 16, doubled while a layer slice stays under 16 KiB, 64 at most.
+    /// Returns the default `block_tokens` for these groups: 16, doubled while a layer slice stays under 16 KiB, 64 at
+    /// most.
     pub fn default_block_tokens(dtype: Dtype, groups: &[KvGroup]) -> u32 {
         let per_token =
             groups.iter().map(|g| (g.kv_heads * g.head_dim * 2) as usize * dtype.bytes()).min().unwrap_or(1);
@@ -57,34 +58,34 @@ impl KvLayout {
         tokens
     }
 
-    /// Bytes of one layer slice of a block of group `group`.
+    /// Returns the bytes of one layer slice of a block of group `group`.
     pub fn slice_bytes(&self, group: usize) -> usize {
         let g = &self.groups[group];
         (g.kv_heads * 2 * self.block_tokens * g.head_dim) as usize * self.dtype.bytes()
     }
 
-    /// Bytes of a record (all layer slices of a block) of group `group`.
+    /// Returns the bytes of a record (all layer slices of a block) of group `group`.
     pub fn record_bytes(&self, group: usize) -> usize {
         self.slice_bytes(group) * self.groups[group].layers.len()
     }
 
-    /// Where in the record of group `group` the slice of its `index`-th layer lies.
+    /// Returns where in the record of group `group` the slice of its `index`-th layer lies.
     pub fn slice_range(&self, group: usize, index: usize) -> Range<usize> {
         let bytes = self.slice_bytes(group);
         index * bytes..(index + 1) * bytes
     }
 
-    /// Number of model layers over all groups.
+    /// Returns the number of model layers over all groups.
     pub fn layers(&self) -> usize {
         self.groups.iter().map(|g| g.layers.len()).sum()
     }
 
-    /// KV bytes of one token over all groups.
+    /// Returns the KV bytes of one token over all groups.
     pub fn token_bytes(&self) -> usize {
         (0..self.groups.len()).map(|g| self.record_bytes(g)).sum::<usize>() / self.block_tokens as usize
     }
 
-    /// First position that a query at `position` attends to in group `group`.
+    /// Returns the first position that a query at `position` attends to in group `group`.
     pub fn window_start(&self, group: usize, position: u32) -> u32 {
         self.groups[group].window.map_or(0, |window| (position + 1).saturating_sub(window))
     }

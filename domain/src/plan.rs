@@ -129,7 +129,7 @@ pub struct TokenLogprobs {
 }
 
 impl StepPlan {
-    /// Input rows of the step.
+    /// Returns the number of input rows of the step.
     pub fn rows(&self) -> usize {
         self.spans.iter().map(|span| span.inputs.len()).sum()
     }

@@ -37,7 +37,7 @@ pub enum Bug {
     CachedBlocksUnheld,
     /// Identities of blocks do not depend on the tenant.
     TenantsShareIdentities,
-    /// Who has its quota goes on taking what is others'.
+    /// A tenant that has its quota goes on taking what belongs to others.
     QuotaNotKept,
     /// What was lifted for a prompt is freed when that waits no more, though it is read just then.
     LiftFreedWhileRead,
@@ -55,7 +55,7 @@ pub enum Bug {
     DeviceIdles,
     /// A reader does not renew its lease.
     LeaseNotRenewed,
-    /// Of a handoff that failed somebody is blamed who did its part.
+    /// After a handoff that failed, a worker that did its part is blamed.
     WrongPeerBlamed,
     /// An attempt is counted for a worker that refused it.
     RefusalCounts,
@@ -65,7 +65,7 @@ pub enum Bug {
     RenewalUnanswered,
     /// All sequences of a step fail with it.
     InnocentsFail,
-    /// A handoff takes room that those need who came before it.
+    /// A handoff takes room that earlier jobs need.
     HandoffFirst,
     /// Of the requests that wait in a router the last one is begun first.
     LastRequestFirst,
@@ -80,7 +80,7 @@ pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Whether the bug is planted.
+/// Returns whether the bug is planted.
 #[inline(always)]
 pub fn is(bug: Bug) -> bool {
     #[cfg(feature = "planted")]

@@ -17,7 +17,8 @@ type Bell = Box<dyn Fn(u64) + Send + Sync>;
 /// A reader that sees the word at or above [`ProgressWord::mark`]`(step, layer)` also sees the bytes of that layer
 /// written by that step (release on the raise, acquire on the look).
 ///
-/// Who carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]); without one, readers look again.
+/// Code that carries the word to readers may hang a bell on it ([`ProgressWord::on_raise`]). Without a bell, readers
+/// look again.
 ///
 /// Where a step failed that readers wait for, the word is held ([`ProgressWord::hold`]): the steps that write the
 /// same again have other numbers, and readers see none of them before all of it is written.
@@ -41,23 +42,23 @@ impl fmt::Debug for Shared {
 }
 
 impl ProgressWord {
-    /// A word at zero: nothing is written.
+    /// Makes a word at zero: nothing is written.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The value that the word has at least when layers `0..=layer` of `step` are written.
+    /// Returns the value that the word has at least when layers `0..=layer` of `step` are written.
     pub fn mark(step: StepId, layer: u16) -> u64 {
         (step.0 << LAYER_BITS) | (u64::from(layer) + 1)
     }
 
-    /// The step and the layer of a mark. `None`: it is no mark, but the word before the first raise.
+    /// Returns the step and the layer of a mark. `None`: the word was not raised yet.
     pub fn parts(mark: u64) -> Option<(StepId, u16)> {
         let written = (mark & ((1 << LAYER_BITS) - 1)) as u16;
         written.checked_sub(1).map(|layer| (StepId(mark >> LAYER_BITS), layer))
     }
 
-    /// The engine's side: layers `0..=layer` of `step` are written.
+    /// Says, on the engine's side, that layers `0..=layer` of `step` are written.
     pub fn raise(&self, step: StepId, layer: u16) {
         // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
         // seen by the bell.
@@ -68,7 +69,7 @@ impl ProgressWord {
         }
     }
 
-    /// How far the engine is, whether readers see it or not.
+    /// Returns how far the engine is, whether readers see it or not.
     pub fn raised(&self) -> u64 {
         self.0.raised.load(Ordering::SeqCst)
     }
@@ -91,7 +92,7 @@ impl ProgressWord {
         }
     }
 
-    /// The reader's side: the word now.
+    /// Reads the word, on the reader's side.
     pub fn get(&self) -> u64 {
         self.0.word.load(Ordering::SeqCst)
     }

@@ -55,7 +55,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Whether sampling looks at the tokens before.
+    /// Returns whether sampling looks at the tokens before.
     pub fn needs_history(&self) -> bool {
         self.presence_penalty != 0.0 || self.frequency_penalty != 0.0 || self.repetition_penalty != 1.0
     }
@@ -81,7 +81,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Seed of the sequence `choice`.
+    /// Returns the seed of the sequence `choice`.
     pub fn seed(seed: u64, choice: u16) -> u64 {
         seed.wrapping_add(u64::from(choice).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

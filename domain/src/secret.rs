@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-/// What the processes of a cluster share and nobody else knows. It is never sent: an end proves that it knows the
+/// What the processes of a cluster share and no other process knows. It is never sent: an end proves that it knows the
 /// secret by a keyed hash over what the other end drew at random.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The secret; an empty one is none: every proof made with it can be made by everybody.
+    /// Makes a secret. An empty one protects nothing: every process can make its proofs.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The proof over `parts` (each counts with its length) for the purpose `purpose`: BLAKE3 under a key derived from
-    /// both. Compare proofs with [`Secret::holds`].
+    /// Returns the proof over `parts` (each counts with its length) for the purpose `purpose`: BLAKE3 under a key
+    /// derived from both. Compare proofs with [`Secret::holds`].
     pub fn prove(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
         let mut key = blake3::Hasher::new_derive_key("baton 2026 cluster secret");
         key.update(&(purpose.len() as u64).to_le_bytes());
@@ -33,7 +33,7 @@ impl Secret {
         *hasher.finalize().as_bytes()
     }
 
-    /// Whether `proof` is the one over `parts`. Takes the same time wherever they differ.
+    /// Returns whether `proof` is the one over `parts`. Takes the same time wherever they differ.
     pub fn holds(&self, purpose: &str, parts: &[&[u8]], proof: &[u8; 32]) -> bool {
         blake3::Hash::from(self.prove(purpose, parts)) == blake3::Hash::from(*proof)
     }
@@ -60,17 +60,18 @@ impl Secrets {
         Self { own, also }
     }
 
-    /// Whether there is none: proofs are worth nothing.
+    /// Returns whether there is none: proofs are worth nothing.
     pub fn is_empty(&self) -> bool {
         self.own.is_empty()
     }
 
-    /// The secret by which this process proves itself where it speaks first.
+    /// Returns the secret by which this process proves itself if it speaks first.
     pub fn own(&self) -> &Secret {
         &self.own
     }
 
-    /// The secret by which `proof` was made, where it is an accepted one. The answer is proven by the same.
+    /// Returns the secret by which `proof` was made, if it is an accepted one. The answer is proven by the same
+    /// secret.
     pub fn accepted(&self, purpose: &str, parts: &[&[u8]], proof: &[u8; 32]) -> Option<&Secret> {
         std::iter::once(&self.own).chain(&self.also).find(|secret| secret.holds(purpose, parts, proof))
     }

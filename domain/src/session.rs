@@ -18,7 +18,7 @@ pub struct Migrate {
     pub request: RequestId,
     /// The attempt that runs here.
     pub epoch: Epoch,
-    /// Who takes over.
+    /// The worker that takes over.
     pub to: WorkerId,
     /// The attempt that it takes over under.
     pub next: Epoch,
@@ -70,7 +70,7 @@ pub enum ToWorker {
 }
 
 impl ToWorker {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             ToWorker::Hello(_) => "hello",
@@ -88,7 +88,7 @@ impl ToWorker {
 }
 
 impl FromWorker {
-    /// The message's name, for logs and tests.
+    /// Returns the message's name, for logs and tests.
     pub fn name(&self) -> &'static str {
         match self {
             FromWorker::Challenge(_) => "challenge",
@@ -126,7 +126,7 @@ pub struct Submit {
     pub lease: Duration,
     /// Tenant scope.
     pub tenant: String,
-    /// Where the beginning of the prompt may be fetched from; for those who compute it.
+    /// Where a worker that computes the prompt may fetch its beginning from.
     pub holder: Option<Holder>,
 }
 
@@ -147,17 +147,17 @@ pub struct Holder {
 pub enum Assignment {
     /// Compute the prompt, sample the first token of each choice, hand off to the decode worker.
     Prefill {
-        /// Who takes over.
+        /// The worker that takes over.
         decode: WorkerId,
     },
     /// Take over from the prefill worker, then decode.
     Decode {
-        /// Who offers.
+        /// The worker that offers.
         prefill: WorkerId,
     },
     /// Take a running sequence over from another decode worker, which may be ahead of the committed tokens, and decode.
     TakeOver {
-        /// Who offers.
+        /// The worker that offers.
         from: WorkerId,
     },
     /// Compute the prompt and decode, all here.
@@ -165,7 +165,7 @@ pub enum Assignment {
 }
 
 impl Assignment {
-    /// The worker with the other part.
+    /// Returns the worker that has the other part.
     pub fn peer(self) -> Option<WorkerId> {
         match self {
             Self::Prefill { decode: peer } | Self::Decode { prefill: peer } | Self::TakeOver { from: peer } => {
@@ -181,7 +181,7 @@ impl Assignment {
 pub enum FromWorker {
     /// The answer to the router's hello: what the router is to prove itself over.
     Challenge(Challenge),
-    /// Who the worker is; the router has proven itself.
+    /// The worker's identity; the router has proven itself.
     Hello(Box<Hello>),
     /// Nothing but a sign of life: of the step loop, not of the process alone.
     Heartbeat,
@@ -206,7 +206,7 @@ pub enum FromWorker {
         epoch: Epoch,
         /// Why, as a kind.
         why: Failure,
-        /// The peer that did not do its part; `None`: it is a matter of this worker, or of nobody.
+        /// The peer that did not do its part. `None`: the cause is this worker, or no worker.
         fault: Option<WorkerId>,
         /// Why, for people.
         detail: String,

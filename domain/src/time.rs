@@ -15,7 +15,7 @@ impl Time {
     /// Later than every reading.
     pub const MAX: Time = Time(u64::MAX);
 
-    /// The time that passed since `earlier`; zero if `earlier` is later.
+    /// Returns the time that passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

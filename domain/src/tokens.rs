@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The prompt of the client, shared by all who have it, and the output behind it. A clone copies neither; of a
-/// clone whose output is appended to, that is copied once.
+/// The prompt of the client, shared by all its holders, and the output behind it. A clone copies neither. Appending to
+/// the output of a clone copies the output once.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Tokens {
     prompt: Arc<[Token]>,
@@ -14,37 +14,37 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// The tokens of a prompt, and of output so far.
+    /// Joins a prompt and the output so far.
     pub fn new(prompt: Arc<[Token]>, output: &[Token]) -> Self {
         Self { prompt, output: Arc::new(output.to_vec()) }
     }
 
-    /// Tokens of prompt and output.
+    /// Returns the number of tokens of prompt and output.
     pub fn len(&self) -> usize {
         self.prompt.len() + self.output.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the client sent.
+    /// Returns the tokens that the client sent.
     pub fn prompt(&self) -> &[Token] {
         &self.prompt
     }
 
-    /// What was made of it, over all attempts.
+    /// Returns the tokens that were generated, over all attempts.
     pub fn output(&self) -> &[Token] {
         &self.output
     }
 
-    /// All of them, in order.
+    /// Returns all tokens, in order.
     pub fn iter(&self) -> impl Iterator<Item = Token> {
         self.prompt.iter().chain(self.output.iter()).copied()
     }
 
-    /// Those at these positions. Copied only where the prompt ends among them.
+    /// Returns the tokens at these positions. They are copied only if the prompt ends among them.
     ///
     /// # Panics
     /// If there are fewer.

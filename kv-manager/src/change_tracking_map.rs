@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeTrackingMap<V> {
     entries: HashMap<BlockHash, V, ByIdentity>,
-    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no
-    /// more than twice as many as there is room for, however long nobody takes them.
+    /// Identities that are in and were not, or were in and are not, when they were taken last. So there are no more
+    /// than twice as many as there is room for, however long they are not taken.
     changed: BTreeSet<BlockHash>,
 }
 
@@ -22,15 +22,15 @@ impl<V> Default for ChangeTrackingMap<V> {
 impl<V> ChangeTrackingMap<V> {
     /// What an identity takes that is in: in a map that is half full.
     const ENTRY_BYTES: usize = 2 * size_of::<(BlockHash, V)>();
-    /// What one takes of which nobody was told yet that it came or went: in a tree that is half full.
+    /// Bytes of an identity whose coming or going was not reported yet: in a tree that is half full.
     const CHANGED_BYTES: usize = 2 * size_of::<BlockHash>();
 
-    /// Bytes that it takes, about.
+    /// Returns about how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         Self::ENTRY_BYTES * self.entries.len() + Self::CHANGED_BYTES * self.changed.len()
     }
 
-    /// Bytes that one takes at most in which there is room for so many.
+    /// Returns the most bytes that a map with room for so many identities takes.
     pub(crate) fn bytes_max(room: usize) -> usize {
         (Self::ENTRY_BYTES + 2 * Self::CHANGED_BYTES) * room
     }
@@ -49,7 +49,7 @@ impl<V> ChangeTrackingMap<V> {
         }
     }
 
-    /// Where it was, if it was in.
+    /// Removes an identity and returns its value, if it was in.
     pub(crate) fn remove(&mut self, hash: &BlockHash) -> Option<V> {
         let at = self.entries.remove(hash)?;
         self.change(*hash);
@@ -64,12 +64,12 @@ impl<V> ChangeTrackingMap<V> {
         self.entries.len()
     }
 
-    /// Whether the identity was in when changes were last taken.
+    /// Returns whether the identity was in when changes were last taken.
     pub(crate) fn was_in(&self, hash: &BlockHash) -> bool {
         self.contains_key(hash) != self.changed.contains(hash)
     }
 
-    /// The identities that changed, sorted.
+    /// Takes the identities that changed, sorted.
     pub(crate) fn changed(&self) -> impl Iterator<Item = BlockHash> {
         self.changed.iter().copied()
     }

@@ -13,18 +13,18 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// Blocks that pins may name, given the share of the pool.
+    /// Returns the number of blocks that pins may name, given the share of the pool.
     pub(crate) fn pinned_max(&self, percent: u32) -> usize {
         (u64::from(self.blocks) * u64::from(percent) / 100) as usize
     }
 
-    /// First block (of `block_tokens` positions) that a query at `position` attends to.
+    /// Returns the first block (of `block_tokens` positions) that a query at `position` attends to.
     pub(crate) fn first_needed(&self, position: u32, block_tokens: u32) -> u32 {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_tokens)
     }
 }
 
-/// Which of the cached blocks that nobody uses goes first when room is needed.
+/// Which of the cached blocks that no sequence uses goes first when room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionPolicy {
     /// The least recently used.
@@ -51,19 +51,20 @@ impl Default for Watermarks {
 }
 
 impl Watermarks {
-    /// Blocks of a pool of `total` that are above neither mark: the high and the low one.
+    /// Returns the high and the low mark of a pool of `total` blocks, in blocks.
     pub(crate) fn blocks(self, total: u32) -> (u32, u32) {
         let share = |percent: u32| (u64::from(total) * u64::from(percent) / 100) as u32;
         (share(self.high_percent), share(self.low_percent))
     }
 }
 
-/// What share of a place is a tenant's quota, in percent. A tenant that has as much gives up its own before
-/// anybody else's when room is needed; what nobody else wants it may use all the same. 100: there are no quotas.
+/// The share of a place that is a tenant's quota, in percent. When room is needed, a tenant that has as much as its
+/// quota gives up its own blocks before those of others. It may use more as long as no other tenant wants the room.
+/// 100: there are no quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of each pool of the device, whatever state the blocks are in. Only those that are cached and used by nobody
-    /// can be given up, so what a tenant uses at once is not bounded by it.
+    /// Of each pool of the device, whatever state the blocks are in. Only blocks that are cached and that no sequence
+    /// uses can be given up. So the quota does not bound what a tenant uses at once.
     pub device_percent: u32,
     /// Of the slots of the host tier.
     pub host_percent: u32,
@@ -80,7 +81,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// That of a tier. What others write has none here, for they have theirs.
+    /// Returns the quota in a tier. What other workers write has none here, because they have quotas of their own.
     pub(crate) fn of(self, tier: Tier) -> u32 {
         match tier {
             Tier::Host => self.host_percent,
@@ -107,11 +108,11 @@ pub struct KvConfig {
     pub pinned_percent: u32,
     /// What tenants take from each other, in every group.
     pub quotas: Quotas,
-    /// A block that nobody used for so long is parked: it leaves the device for the lowest tier of this host.
-    /// `None`: never.
+    /// A block that was not used for so long is parked: it leaves the device for the lowest tier of this host. `None`:
+    /// never.
     pub park_after: Option<Duration>,
     /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
-    /// sequence is open: then there is nobody to keep them for.
+    /// sequence is open: then there is none to keep them for.
     pub reserve_blocks: u32,
     /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated
     /// release of that lease is answered as invalid.

@@ -16,12 +16,12 @@ use tree::Tree;
 
 /// Order of the blocks of one pool that may be evicted.
 pub(crate) trait Eviction: Send {
-    /// The block may be evicted from now on. It holds the bytes of `hash`, which no other block that is in holds,
-    /// and continues the block of identity `parent` (`None`: it is the first of its sequences). Blocks that come
+    /// Adds a block that may be evicted from now on. It holds the bytes of `hash`, which no other block that is in
+    /// holds. It continues the block of identity `parent` (`None`: it is the first of its sequences). Blocks that come
     /// together come in the order in which they shall go.
     fn insert(&mut self, block: BlockId, hash: BlockHash, parent: Option<BlockHash>);
 
-    /// The block, which is in, may no longer be evicted: it is used again. It comes back by
+    /// Removes a block that is in: it is used again, and may not be evicted. It comes back by
     /// [`insert`](Self::insert), as what it was, before its memory is given to another use.
     fn remove(&mut self, block: BlockId);
 
@@ -32,13 +32,13 @@ pub(crate) trait Eviction: Send {
     /// Takes out this block, which is in, as [`pop`](Self::pop) does the one that goes first.
     fn forget(&mut self, block: BlockId);
 
-    /// Number of blocks that are in.
+    /// Returns the number of blocks that are in.
     fn len(&self) -> u32;
 
-    /// Bytes that it takes for each block of the pool, about, at most.
+    /// Returns about how many bytes it takes at most for each block of the pool.
     fn block_bytes(&self) -> usize;
 
-    /// The same order, on its own.
+    /// Returns a copy of the order.
     fn boxed_clone(&self) -> Box<dyn Eviction>;
 }
 
@@ -48,8 +48,8 @@ impl Clone for Box<dyn Eviction> {
     }
 }
 
-/// The policy for a pool of `blocks` blocks. What a windowed group needs of a sequence is its end, not its head: there
-/// `tree` would keep what is worth least, so such a group goes by `lru` instead.
+/// Makes the policy for a pool of `blocks` blocks. A windowed group needs the end of a sequence and not its head.
+/// There `tree` would keep what is worth least, so such a group uses `lru` instead.
 pub(crate) fn policy(policy: EvictionPolicy, blocks: u32, windowed: bool) -> Box<dyn Eviction> {
     match policy {
         EvictionPolicy::Tree if !windowed => Box::new(Tree::new(blocks)),

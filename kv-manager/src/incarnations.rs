@@ -24,12 +24,12 @@ pub enum Heard {
 }
 
 impl Incarnations {
-    /// A worker in its life `own`, which has heard nobody yet.
+    /// Makes the table of a worker in its life `own`, which has heard of no peer yet.
     pub fn new(own: Incarnation) -> Self {
         Self { own, peers: BTreeMap::new() }
     }
 
-    /// The last life of `peer` that was heard of, for messages to it.
+    /// Returns the last life of `peer` that was heard of, for messages to it.
     pub fn of(&self, peer: WorkerId) -> Option<Incarnation> {
         self.peers.get(&peer).copied()
     }

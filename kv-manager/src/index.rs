@@ -29,7 +29,7 @@ pub(crate) struct Change {
 }
 
 impl PrefixIndex {
-    /// An empty index; `windowed` says for each group whether it has a window.
+    /// Makes an empty index; `windowed` says for each group whether it has a window.
     pub(crate) fn new(windowed: &[bool]) -> Self {
         let mut counting: Vec<usize> = (0..windowed.len()).filter(|&group| !windowed[group]).collect();
         if counting.is_empty() {
@@ -38,7 +38,7 @@ impl PrefixIndex {
         Self { groups: vec![ChangeTrackingMap::default(); windowed.len()], counting }
     }
 
-    /// The block of `group` that holds `hash`.
+    /// Returns the block of `group` that holds `hash`.
     pub(crate) fn get(&self, group: GroupId, hash: BlockHash) -> Option<BlockId> {
         self.groups[usize::from(group.0)].get(&hash).copied()
     }
@@ -60,7 +60,7 @@ impl PrefixIndex {
         assert!(removed.is_some(), "{hash:?} is not in the index of group {group}");
     }
 
-    /// What changed since the last call, sorted.
+    /// Takes what changed since the last call, sorted.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let counting = || self.counting.iter().map(|&group| &self.groups[group]);
         let changed: BTreeSet<BlockHash> = counting().flat_map(ChangeTrackingMap::changed).collect();
@@ -72,33 +72,33 @@ impl PrefixIndex {
         changes
     }
 
-    /// The groups that decide whether an identity counts as held.
+    /// Returns the groups that decide whether an identity counts as held.
     pub(crate) fn counting(&self) -> impl Iterator<Item = GroupId> {
         self.counting.iter().map(|&group| GroupId(group as u16))
     }
 
-    /// All identities held, in no order.
+    /// Returns all identities held, in no order.
     pub(crate) fn all_held(&self) -> impl Iterator<Item = BlockHash> {
         let first = self.counting.first().map(|&first| self.groups[first].keys());
         first.into_iter().flatten().filter(|hash| self.held(hash)).copied()
     }
 
-    /// Entries of one group.
+    /// Returns the number of entries of one group.
     pub(crate) fn len(&self, group: GroupId) -> usize {
         self.groups[usize::from(group.0)].len()
     }
 
-    /// Bytes that it takes, about.
+    /// Returns about how many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.groups.iter().map(ChangeTrackingMap::bytes).sum()
     }
 
-    /// What that may become over pools of so many blocks in all.
+    /// Returns the most bytes that it can take over pools of so many blocks in all.
     pub(crate) fn bytes_max(blocks: usize) -> usize {
         ChangeTrackingMap::<BlockId>::bytes_max(blocks)
     }
 
-    /// Whether the identity is held.
+    /// Returns whether the identity is held.
     pub(crate) fn held(&self, hash: &BlockHash) -> bool {
         self.counting.iter().all(|&group| self.groups[group].contains_key(hash))
     }

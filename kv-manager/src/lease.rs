@@ -56,7 +56,7 @@ pub(crate) struct LeaseTable {
 }
 
 impl LeaseTable {
-    /// An empty table with the given bounds.
+    /// Makes an empty table with the given bounds.
     pub(crate) fn new(answers_max: usize, leases_max: usize) -> Self {
         Self {
             live: BTreeMap::new(),
@@ -69,19 +69,19 @@ impl LeaseTable {
         }
     }
 
-    /// The owner stood still for so long.
+    /// Notes that the owner stood still for so long.
     pub(crate) fn stand_still(&mut self, pause: Duration) {
         if !planted_bugs::is(Bug::PauseEatsLeases) {
             self.stood_still += pause;
         }
     }
 
-    /// This time of the owner's clock by the clock of leases.
+    /// Returns a time of the owner's clock by the clock of leases.
     fn at(&self, now: Time) -> Time {
         Time::ZERO + now.since(Time::ZERO + self.stood_still)
     }
 
-    /// Whether no further lease can be granted now.
+    /// Returns whether no further lease can be granted now.
     pub(crate) fn is_full(&self) -> bool {
         self.live.len() >= self.leases_max
     }
@@ -96,22 +96,22 @@ impl LeaseTable {
         self.last
     }
 
-    /// The live lease of that id.
+    /// Returns the live lease of that id.
     pub(crate) fn get(&self, id: LeaseId) -> Option<&Lease> {
         self.live.get(&id)
     }
 
-    /// All live leases.
+    /// Returns all live leases.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         self.live.iter().map(|(&id, lease)| (id, lease))
     }
 
-    /// Whether the lease is live and its time has not passed.
+    /// Returns whether the lease is live and its time has not passed.
     pub(crate) fn is_alive(&self, now: Time, id: LeaseId) -> bool {
         self.live.get(&id).is_some_and(|lease| self.at(now) < lease.expiry)
     }
 
-    /// Positions below `tokens` of the lease's sequence are written and valid.
+    /// Notes that positions below `tokens` of the lease's sequence are written and valid.
     pub(crate) fn fulfil(&mut self, id: LeaseId, tokens: u32) {
         if let Some(lease) = self.live.get_mut(&id).filter(|lease| tokens >= lease.copied_until) {
             lease.ready = lease.ready.max(tokens.min(lease.tokens));
@@ -150,7 +150,7 @@ impl LeaseTable {
         self.end(id).map(|lease| (id, lease))
     }
 
-    /// When the next lease lapses.
+    /// Returns when the next lease lapses.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|&(expiry, _)| expiry + self.stood_still)
     }
@@ -163,12 +163,12 @@ impl LeaseTable {
         }
     }
 
-    /// Whether a valid answer is kept for the lease.
+    /// Returns whether a valid answer is kept for the lease.
     pub(crate) fn was_valid(&self, id: LeaseId) -> bool {
         self.valid.contains(&id)
     }
 
-    /// Valid answers that are kept.
+    /// Returns how many valid answers are kept.
     pub(crate) fn answers_kept(&self) -> usize {
         self.valid.len()
     }

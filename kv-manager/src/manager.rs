@@ -3,9 +3,9 @@
 //! Every call that changes something asserts the conservation law. Calls about a sequence that is not open panic
 //! unless they say otherwise: the one thread that owns the manager also knows what it opened.
 //!
-//! A block may be written by steps and read by copies that are still in flight. The manager relies on the engine to run
-//! steps in order and on its caller to close a sequence only after all steps that contain it and all reads into
-//! it have ended.
+//! A block may be written by steps and read by copies that are still in flight. The manager relies on two promises.
+//! The engine runs steps in order. The caller closes a sequence only after all steps that contain it, and all reads
+//! into it, have ended.
 
 pub use catch_up::CaughtUp;
 pub use pins::Pinned;
@@ -79,7 +79,7 @@ pub struct KvManager {
 
 /// Prefix cache and sequences.
 impl KvManager {
-    /// A manager of empty pools. Panics if the block size or a window is zero.
+    /// Makes a manager of empty pools. Panics if the block size or a window is zero.
     pub fn new(config: KvConfig) -> Self {
         assert!(config.block_tokens > 0, "a block holds at least one token");
         assert!(config.groups.iter().all(|group| group.window != Some(0)), "a window holds at least one token");
@@ -102,14 +102,14 @@ impl KvManager {
         }
     }
 
-    /// Length in tokens of the longest cached prefix of `chain` (the identities of a sequence's full blocks) from
-    /// which a prompt could go on. Takes nothing.
+    /// Returns the length in tokens of the longest cached prefix of `chain` (the identities of a sequence's full
+    /// blocks) from which a prompt could go on. Takes nothing.
     pub fn cached_tokens(&self, chain: &[BlockHash]) -> u32 {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
-    /// Whether so many more tokens could have slots now in a sequence that takes over what is cached of `chain`:
-    /// of that nothing is given up for them.
+    /// Returns whether so many more tokens could have slots now in a sequence that takes over what is cached of
+    /// `chain`: of that nothing is given up for them.
     pub fn has_room(&self, chain: &[BlockHash], tokens: u32) -> bool {
         let size = self.config.block_tokens;
         let blocks = tokens.div_ceil(size).saturating_add(self.config.reserve_blocks);
@@ -120,13 +120,14 @@ impl KvManager {
         })
     }
 
-    /// A count of whatever gave room back: as long as it stands still, there is none for whoever found none. But
-    /// for what others have cached of the same meanwhile: they close their sequences later, which counts.
+    /// Returns a count of events that gave room back. While it stands still, there is no room for a job that found
+    /// none. The exception are blocks that others cached of the same text meanwhile: they close their sequences later,
+    /// which counts.
     pub fn given_back(&self) -> u64 {
         self.pools.iter().map(Pool::given_back).sum::<u64>() + self.ended
     }
 
-    /// Whether the sequence is open.
+    /// Returns whether the sequence is open.
     pub fn is_open(&self, key: SeqKey) -> bool {
         self.sequences.contains_key(&key)
     }
@@ -208,9 +209,9 @@ impl KvManager {
         Admit::Ready { cached_tokens }
     }
 
-    /// Gives the positions below `tokens` slots, and makes those that no step writes yet writable: a block that another
-    /// sequence shares, or that an offer froze at or below such a position, is replaced, and the copies returned belong
-    /// into the step that writes the positions (they are returned once). The sources stay as they are until
+    /// Gives the positions below `tokens` slots, and makes those writable that no step writes yet. A block that
+    /// another sequence shares, or that an offer froze at or below such a position, is replaced. The copies returned
+    /// belong in the step that writes the positions; they are returned once. The sources stay as they are until
     /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
     ///
     /// An offer of this sequence that promised such a position in a block that is now replaced (it was
@@ -258,9 +259,9 @@ impl KvManager {
         Grow::Ready(copies)
     }
 
-    /// The positions below `tokens` are computed, or fetched and validated. Seals the blocks that became full
-    /// under their identities in `chain` (which may be longer; where it is shorter, a later call seals the rest), and
-    /// drops those that no position from `tokens` on attends to. Panics if `tokens` falls or exceeds the slots.
+    /// Notes that the positions below `tokens` are computed, or fetched and validated. Seals the blocks that became
+    /// full under their identities in `chain`, and drops those that no position from `tokens` on attends to. `chain`
+    /// may be longer; if it is shorter, a later call seals the rest. Panics if `tokens` falls or exceeds the slots.
     pub fn written(&mut self, key: SeqKey, tokens: u32, chain: &[BlockHash]) {
         let size = self.config.block_tokens;
         let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
@@ -306,7 +307,7 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// The sequence's block tables, one per group.
+    /// Returns the sequence's block tables, one per group.
     pub fn tables(&self, key: SeqKey) -> Vec<BlockTable> {
         self.sequence(key).tables.clone()
     }
@@ -417,8 +418,8 @@ impl KvManager {
         self.leases.renew(now, lease, ticks)
     }
 
-    /// The owner stood still for so long, and heard no renewal: no lease is nearer to its end for it, neither to
-    /// its next renewal nor to its `until`. To be told before anything else is done with leases.
+    /// Notes that the owner stood still for so long, and heard no renewal. No lease comes nearer to its end by that
+    /// time, neither to its next renewal nor to its `until`. Call it before anything else is done with leases.
     pub fn stood_still(&mut self, pause: Duration) {
         self.leases.stand_still(pause);
     }
@@ -456,17 +457,17 @@ impl KvManager {
         }
     }
 
-    /// Whether the lease was released, and found valid: the answer is kept until [`ack`](Self::ack).
+    /// Returns whether the lease was released, and found valid: the answer is kept until [`ack`](Self::ack).
     pub fn was_valid(&self, lease: LeaseId) -> bool {
         self.leases.was_valid(lease)
     }
 
-    /// The reader has the answer to its release: it may be forgotten.
+    /// Forgets a release whose answer the reader has.
     pub fn ack(&mut self, lease: LeaseId) {
         self.leases.ack(lease);
     }
 
-    /// The offer is void: the lease ends as if it had lapsed. One that ended already is left alone.
+    /// Withdraws an offer: the lease ends as if it had lapsed. One that ended already is left alone.
     pub fn withdraw(&mut self, lease: LeaseId) {
         self.end_lease(lease);
     }
@@ -481,12 +482,12 @@ impl KvManager {
         lapsed
     }
 
-    /// Whether the lease is alive at `now`.
+    /// Returns whether the lease is alive at `now`.
     pub fn is_alive(&self, now: Time, lease: LeaseId) -> bool {
         self.leases.is_alive(now, lease)
     }
 
-    /// When [`expire`](Self::expire) next has something to end.
+    /// Returns when [`expire`](Self::expire) next has something to end.
     pub fn next_deadline(&self) -> Option<Time> {
         self.leases.next_deadline()
     }
@@ -511,17 +512,17 @@ impl KvManager {
 
 /// Reports and checks.
 impl KvManager {
-    /// The counts of each group.
+    /// Returns the counts of each group.
     pub fn stats(&self) -> Vec<GroupStats> {
         self.pools.iter().map(Pool::stats).collect()
     }
 
-    /// Leases that are alive.
+    /// Returns the leases that are alive.
     pub fn leases_live(&self) -> usize {
         self.leases.iter().count()
     }
 
-    /// Sequences that are open.
+    /// Returns the number of sequences that are open.
     pub fn sequences_open(&self) -> usize {
         self.sequences.len()
     }
@@ -531,27 +532,28 @@ impl KvManager {
         self.leases.answers_kept()
     }
 
-    /// How often a block's memory was given to a new use.
+    /// Returns how often a block's memory was given to a new use.
     pub fn generation(&self, block: BlockRef) -> Generation {
         self.pools[at(block.group)].generation(block.block)
     }
 
-    /// Whose the block is, if it is not free.
+    /// Returns the tenant of the block, if it is not free.
     pub fn tenant(&self, block: BlockRef) -> Option<Tenant> {
         self.pools[at(block.group)].tenant(block.block)
     }
 
-    /// Whether the block may be given up: it is cached, no live lease covers it, no pin names it and no tier reads it.
+    /// Returns whether the block may be given up: it is cached, no live lease covers it, no pin names it and no tier
+    /// reads it.
     pub fn is_evictable(&self, block: BlockRef) -> bool {
         self.pools[at(block.group)].is_evictable(block.block)
     }
 
-    /// The open sequences and their block tables, one per group.
+    /// Returns the open sequences and their block tables, one per group.
     pub fn sequences(&self) -> impl Iterator<Item = (SeqKey, &[BlockTable])> {
         self.sequences.iter().map(|(&key, sequence)| (key, sequence.tables.as_slice()))
     }
 
-    /// Every block that has its identity, whether or not the index names it, with its generation.
+    /// Returns every block that has its identity, whether or not the index names it, with its generation.
     pub fn sealed(&self) -> impl Iterator<Item = (BlockRef, Generation, BlockHash)> {
         self.groups().zip(&self.pools).flat_map(|(group, pool)| {
             pool.sealed().map(move |(block, generation, hash)| (BlockRef { group, block }, generation, hash))
@@ -615,20 +617,21 @@ impl KvManager {
         self.index.get(group, hash).expect("the prefix was found usable")
     }
 
-    /// How many of these blocks, which are cached, could be given up.
+    /// Returns how many of these blocks, which are cached, could be given up.
     fn idle(&self, group: GroupId, hits: &[BlockHash]) -> u32 {
         let pool = &self.pools[at(group)];
         hits.iter().filter(|&&hash| pool.is_evictable(self.cached(group, hash))).count() as u32
     }
 
-    /// The largest number of blocks at the head of `chain` from whose end a sequence can go on: every full group holds
-    /// all of them, and each windowed group those that the next query needs. That query is at `next`, or, where that
-    /// is `None`, right behind the prefix.
+    /// Returns the largest number of blocks at the head of `chain` from whose end a sequence can go on. Every full
+    /// group holds all of them, and each windowed group holds those that the next query needs. That query is at
+    /// `next`, or, if that is `None`, right behind the prefix.
     fn usable_blocks(&self, chain: &[BlockHash], next: Option<u32>) -> u32 {
         self.reachable_blocks(chain, next, |_, group, hash| self.index.get(group, hash).is_some())
     }
 
-    /// As [`usable_blocks`](Self::usable_blocks), of the blocks that `has` says are there, given their number.
+    /// Returns the same as [`usable_blocks`](Self::usable_blocks), for the blocks that `has` says are there, given
+    /// their number.
     fn reachable_blocks(
         &self,
         chain: &[BlockHash],
@@ -657,8 +660,8 @@ impl KvManager {
         usable
     }
 
-    /// Blocks of the sequence, by number, that hold a position which is below `tokens` and in no step yet, and that it
-    /// may not write: shared with another sequence, or frozen.
+    /// Returns the numbers of blocks of the sequence that it may not write, because they are shared with another
+    /// sequence or frozen. Each holds a position that is below `tokens` and in no step yet.
     fn unwritable<'a>(&'a self, sequence: &'a Sequence, group: GroupId, tokens: u32) -> impl Iterator<Item = u32> + 'a {
         let size = self.config.block_tokens;
         let pool = &self.pools[at(group)];
@@ -674,22 +677,22 @@ impl KvManager {
     }
 }
 
-/// The ids of so many groups.
+/// Returns the ids of so many groups.
 fn groups(count: usize) -> impl Iterator<Item = GroupId> {
     (0..count).map(|group| GroupId(group as u16))
 }
 
-/// Where the group's pool, table and configuration are.
+/// Returns the group's pool, table and configuration.
 fn at(group: GroupId) -> usize {
     usize::from(group.0)
 }
 
-/// Identities of the blocks `first..end`; none where the range is empty or turned round.
+/// Returns the identities of the blocks `first..end`: none if the range is empty or reversed.
 fn chain_range(chain: &[BlockHash], first: u32, end: u32) -> &[BlockHash] {
     &chain[first.min(end) as usize..end as usize]
 }
 
-/// The identity of the block before block `number`.
+/// Returns the identity of the block before block `number`.
 fn parent(chain: &[BlockHash], number: u32) -> Option<BlockHash> {
     Some(chain[number.checked_sub(1)? as usize])
 }

@@ -32,14 +32,14 @@ pub(crate) struct PinTable {
 }
 
 impl PinTable {
-    /// An empty table, with the given bound for each group.
+    /// Makes an empty table, with the given bound for each group.
     pub(crate) fn new(blocks_max: Vec<usize>) -> Self {
         let counts = vec![Counts::default(); blocks_max.len()];
         Self { pins: BTreeMap::new(), deadlines: BTreeSet::new(), counts, blocks_max }
     }
 
     /// Pins the prefix that ends with `last`, or gives its pin another deadline. `false`: too many blocks would be
-    /// named, and nothing changed. What no pin named before is told to `begin`.
+    /// named, and nothing changed. What no pin named before is passed to `begin`.
     pub(crate) fn pin(
         &mut self,
         last: BlockHash,
@@ -92,22 +92,22 @@ impl PinTable {
         true
     }
 
-    /// A pin that has lapsed by `now`.
+    /// Returns a pin that has lapsed by `now`.
     pub(crate) fn lapsed(&self, now: Time) -> Option<BlockHash> {
         self.deadlines.first().filter(|(until, _)| *until <= now).map(|&(_, last)| last)
     }
 
-    /// When the next pin lapses.
+    /// Returns when the next pin lapses.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.deadlines.first().map(|&(until, _)| until)
     }
 
-    /// Whether a pin names the identity.
+    /// Returns whether a pin names the identity.
     pub(crate) fn names(&self, group: GroupId, hash: BlockHash) -> bool {
         self.counts[usize::from(group.0)].contains_key(&hash)
     }
 
-    /// Number of pins.
+    /// Returns the number of pins.
     pub(crate) fn len(&self) -> usize {
         self.pins.len()
     }

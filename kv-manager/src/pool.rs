@@ -1,7 +1,7 @@
 //! The pool of one KV group: the state of each block, and the law that the states' sum is the pool.
 //!
-//! A block's state follows from who holds it and what it holds; [`Pool::settle`] is the one place that derives it.
-//! Which sequence uses which block, and what a lease is, the manager knows.
+//! A block's state follows from its holders and its content; [`Pool::settle`] is the one place that derives it. The
+//! manager knows which sequence uses which block, and what a lease is.
 
 use crate::config::Watermarks;
 use crate::eviction::Eviction;
@@ -14,7 +14,7 @@ use order::Order;
 /// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nobody holds it and it holds nothing.
+    /// It has no holder and no content.
     Free,
     /// Taken, and not all of its positions are written.
     Filling,
@@ -55,7 +55,7 @@ struct Block {
     pinned: bool,
 }
 
-/// Who holds a block.
+/// The holders of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Holders {
     /// Sequences.
@@ -73,7 +73,7 @@ pub(crate) struct Holders {
 pub struct GroupStats {
     /// Blocks of the pool: always `free + filling + in_use + cached`.
     pub total: u32,
-    /// Held by nobody.
+    /// Blocks without a holder.
     pub free: u32,
     /// Taken, not all positions written.
     pub filling: u32,
@@ -93,7 +93,7 @@ pub struct GroupStats {
     pub evictions: u64,
     /// Those among them that a tenant's quota named, and not the policy.
     pub quota_evictions: u64,
-    /// Blocks that left the device because nobody used them for long, or somebody said so, since the start.
+    /// Blocks that left the device because they were not used for long, or by command, since the start.
     pub parked: u64,
     /// Blocks that sequences took over from the cache, when they were opened or later, since the start.
     pub hits: u64,
@@ -102,7 +102,7 @@ pub struct GroupStats {
 }
 
 impl GroupStats {
-    /// Blocks that can be had at once: free or evictable.
+    /// Returns the number of blocks that can be had at once: free or evictable.
     pub fn available(&self) -> u32 {
         self.free + self.evictable
     }
@@ -143,7 +143,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `blocks` free blocks, of which each tenant has this quota.
+    /// Makes a pool of `blocks` free blocks, of which each tenant has this quota.
     pub(crate) fn new(group: GroupId, blocks: u32, eviction: Box<dyn Eviction>, quota: Quota) -> Self {
         let block = || Block {
             state: State::Free,
@@ -178,22 +178,22 @@ impl Pool {
         }
     }
 
-    /// Blocks of the pool.
+    /// Returns the number of blocks of the pool.
     pub(crate) fn total(&self) -> u32 {
         self.blocks.len() as u32
     }
 
-    /// Blocks that can be had at once: free or evictable.
+    /// Returns the number of blocks that can be had at once: free or evictable.
     pub(crate) fn available(&self) -> u32 {
         self.free.len() as u32 + self.evictable()
     }
 
-    /// How often a block could be had from then on that could not be had before.
+    /// Returns how often a block became available that was not available before.
     pub(crate) fn given_back(&self) -> u64 {
         self.given_back
     }
 
-    /// Bytes that it takes to know how each block stands and which goes first, about, at most.
+    /// Returns about how many bytes it takes at most to know the state of each block and which goes first.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks.len() * (size_of::<Block>() + size_of::<BlockId>() + self.order.block_bytes())
     }
@@ -219,14 +219,14 @@ impl Pool {
         id
     }
 
-    /// One more sequence uses the block.
+    /// Notes that one more sequence uses the block.
     pub(crate) fn share(&mut self, id: BlockId) {
         self.order.warm(id);
         self.block(id).users += 1;
         self.settle(id);
     }
 
-    /// One sequence less uses the block.
+    /// Notes that one sequence less uses the block.
     pub(crate) fn leave(&mut self, id: BlockId, index: &PrefixIndex) {
         let block = self.block(id);
         assert!(block.users > 0, "no sequence uses {id}");
@@ -244,14 +244,14 @@ impl Pool {
         }
     }
 
-    /// A copy will read the block, whoever leaves it before.
+    /// Notes that a copy will read the block, even if all its holders leave it before.
     pub(crate) fn hold(&mut self, id: BlockId) {
         self.order.warm(id);
         self.block(id).holds += 1;
         self.settle(id);
     }
 
-    /// What read it has, or never will.
+    /// Ends a hold: the copy has read the block, or never will.
     pub(crate) fn release(&mut self, id: BlockId) {
         let block = self.block(id);
         assert!(block.holds > 0, "no copy reads {id}");
@@ -259,13 +259,13 @@ impl Pool {
         self.settle(id);
     }
 
-    /// A tier will read the block, which is no use of it.
+    /// Notes that a tier will read the block. That does not count as a use.
     pub(crate) fn read(&mut self, id: BlockId) {
         self.block(id).reads += 1;
         self.settle(id);
     }
 
-    /// The tier has read it, or never will.
+    /// Notes that the tier has read the block, or never will.
     pub(crate) fn was_read(&mut self, id: BlockId) {
         let block = self.block(id);
         assert!(block.reads > 0, "no tier reads {id}");
@@ -273,7 +273,7 @@ impl Pool {
         self.settle(id);
     }
 
-    /// A live lease covers the block.
+    /// Notes that a live lease covers the block.
     pub(crate) fn lease(&mut self, id: BlockId, lease: LeaseId) {
         let block = self.block(id);
         assert!(!block.leases.contains(&lease), "{lease} covers {id} already");
@@ -282,7 +282,7 @@ impl Pool {
         self.settle(id);
     }
 
-    /// The lease has ended.
+    /// Notes that the lease has ended.
     pub(crate) fn unlease(&mut self, id: BlockId, lease: LeaseId) {
         let block = self.block(id);
         let place = block.leases.iter().position(|&held| held == lease);
@@ -291,7 +291,7 @@ impl Pool {
         self.settle(id);
     }
 
-    /// A pin names the block, which is indexed.
+    /// Notes that a pin names the block, which is indexed.
     pub(crate) fn pin(&mut self, id: BlockId) {
         let before = std::mem::replace(&mut self.block(id).pinned, true);
         assert!(!before, "{id} is pinned already");
@@ -299,7 +299,7 @@ impl Pool {
         self.settle(id);
     }
 
-    /// No pin names the block any more.
+    /// Notes that no pin names the block any more.
     pub(crate) fn unpin(&mut self, id: BlockId) {
         let before = std::mem::replace(&mut self.block(id).pinned, false);
         assert!(before, "{id} is not pinned");
@@ -307,7 +307,7 @@ impl Pool {
         self.settle(id);
     }
 
-    /// All positions of the block are written.
+    /// Notes that all positions of the block are written.
     pub(crate) fn fill(&mut self, id: BlockId) {
         self.block(id).full = true;
         self.settle(id);
@@ -348,8 +348,8 @@ impl Pool {
         }
     }
 
-    /// Whether write-back is to take blocks down: there were more warm ones than above the high watermark, and are
-    /// more than the low one allows. A block is warm that is neither free nor cold.
+    /// Returns whether write-back is to take blocks down: there were more warm ones than above the high watermark, and
+    /// are more than the low one allows. A block is warm that is neither free nor cold.
     pub(crate) fn is_cooling(&mut self, watermarks: Watermarks) -> bool {
         let (high, low) = watermarks.blocks(self.total());
         let warm = self.total() - self.free.len() as u32 - self.order.cold_blocks();
@@ -364,34 +364,35 @@ impl Pool {
         Some((id, self.generation(id), self.hash(id)))
     }
 
-    /// The same with the block that goes first of a tenant that has more warm ones than the high watermark allows
-    /// of its quota.
+    /// Returns the same with the block that goes first of a tenant that has more warm blocks than the high watermark
+    /// allows of its quota.
     pub(crate) fn cool_by_quota(&mut self) -> Option<(BlockId, Generation, BlockHash)> {
         let id = self.order.cool_by_quota()?;
         Some((id, self.generation(id), self.hash(id)))
     }
 
-    /// The time is `now`.
+    /// Notes that the time is `now`.
     pub(crate) fn pass(&mut self, now: Time) {
         self.order.pass(now);
     }
 
-    /// The block that could be given up for longest, and since when.
+    /// Returns the block that could be given up for longest, and since when.
     pub(crate) fn longest_idle(&self) -> Option<(BlockId, Time)> {
         self.order.longest_idle()
     }
 
-    /// The block, which may be given up, leaves once it is told to [`depart`](Self::depart), unless it is used before.
+    /// Marks the block, which may be given up, to leave when [`depart`](Self::depart) is called, unless it is used
+    /// before.
     pub(crate) fn park(&mut self, id: BlockId) {
         self.order.park(id);
     }
 
-    /// Whether the block is to be parked, and nothing reads it.
+    /// Returns whether the block is to be parked, and nothing reads it.
     pub(crate) fn may_depart(&self, id: BlockId) -> bool {
         self.order.may_depart(id) && self.is_evictable(id)
     }
 
-    /// The block, which may, leaves.
+    /// Lets the block leave, which may.
     pub(crate) fn depart(&mut self, id: BlockId, index: &mut PrefixIndex) {
         self.order.depart(id);
         self.give_up(id, index);
@@ -404,53 +405,53 @@ impl Pool {
         self.misses += u64::from(misses);
     }
 
-    /// Whether more than one sequence uses the block.
+    /// Returns whether more than one sequence uses the block.
     pub(crate) fn is_shared(&self, id: BlockId) -> bool {
         self.blocks[id.0 as usize].users > 1
     }
 
-    /// Whether the block is cached, no live lease covers it and no pin names it.
+    /// Returns whether the block is cached, no live lease covers it and no pin names it.
     pub(crate) fn is_idle(&self, id: BlockId) -> bool {
         self.order.contains(id)
     }
 
-    /// Whether the block is idle and no tier reads it.
+    /// Returns whether the block is idle and no tier reads it.
     pub(crate) fn is_evictable(&self, id: BlockId) -> bool {
         self.is_idle(id) && !self.blocks[id.0 as usize].lent
     }
 
-    /// Live leases that cover the block.
+    /// Returns the live leases that cover the block.
     pub(crate) fn leases(&self, id: BlockId) -> &[LeaseId] {
         &self.blocks[id.0 as usize].leases
     }
 
-    /// The identity of a block that has one.
+    /// Returns the identity of a block that has one.
     pub(crate) fn hash(&self, id: BlockId) -> BlockHash {
         self.blocks[id.0 as usize].hash.expect("the block is sealed")
     }
 
-    /// The identity of the block that a sealed one continues.
+    /// Returns the identity of the block that a sealed one continues.
     pub(crate) fn parent(&self, id: BlockId) -> Option<BlockHash> {
         self.blocks[id.0 as usize].parent
     }
 
-    /// Whose the block is, if it is not free.
+    /// Returns the tenant of the block, if it is not free.
     pub(crate) fn tenant(&self, id: BlockId) -> Option<Tenant> {
         self.order.tenant(id)
     }
 
-    /// How often the block was taken.
+    /// Returns how often the block was taken.
     pub(crate) fn generation(&self, id: BlockId) -> Generation {
         self.blocks[id.0 as usize].generation
     }
 
-    /// The blocks that have their identity.
+    /// Returns the blocks that have their identity.
     pub(crate) fn sealed(&self) -> impl Iterator<Item = (BlockId, Generation, BlockHash)> {
         let sealed = |(block, id): (&Block, u32)| Some((BlockId(id), block.generation, block.hash?));
         self.blocks.iter().zip(0..).filter_map(sealed)
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub(crate) fn stats(&self) -> GroupStats {
         let [free, filling, in_use, cached] = self.counts;
         GroupStats {
@@ -487,7 +488,7 @@ impl Pool {
         );
     }
 
-    /// Asserts everything about the pool, block by block, given who holds what: `holders[b]` block `b`.
+    /// Asserts everything about the pool, block by block. `holders[b]` are the holders of block `b`.
     pub(crate) fn check(&self, holders: &[Holders], index: &PrefixIndex, pins: &PinTable) {
         self.assert_conserved();
         let mut counts = [0; STATES];
@@ -570,7 +571,7 @@ impl Pool {
         self.given_back = given_back;
     }
 
-    /// The block may be given up from now on.
+    /// Notes that the block may be given up from now on.
     fn enter(&mut self, id: BlockId) {
         let Block { hash, parent, .. } = self.blocks[id.0 as usize];
         self.order.enter(id, hash.expect("a cached block is sealed"), parent);

@@ -38,17 +38,17 @@ pub(crate) struct Copying {
 }
 
 impl Sequence {
-    /// Whether all that it holds is written by the engine here or was validated.
+    /// Returns whether all that it holds is written by the engine here or was validated.
     pub(crate) fn is_validated(&self) -> bool {
         self.written >= self.fetched
     }
 
-    /// Positions below this are written and in the blocks that the tables name.
+    /// Returns the end of the positions that are written and in the blocks that the tables name.
     pub(crate) fn ready(&self) -> u32 {
         self.copying.iter().map(|copy| copy.start).fold(self.written, u32::min)
     }
 
-    /// Once positions below this are written, no copy is left to be made.
+    /// Returns the position below which everything has to be written, so that no copy is left to be made.
     pub(crate) fn copied_until(&self) -> u32 {
         self.copying.iter().map(|copy| copy.until).max().unwrap_or(0)
     }

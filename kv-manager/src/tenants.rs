@@ -2,11 +2,11 @@
 //! has, against its quota, which of its own it would miss least, and which of them are to be written to a lower
 //! place before they go.
 //!
-//! A quota bounds what a tenant takes from others, not what it uses while nobody else wants it. Whoever has as
-//! much as its quota gives up its own before anybody else's, the one first that was used longest ago; whoever has
-//! more gives that back first. A tenant that is alone is bound by nothing. So as long as the quotas of those who
-//! are there fit the store together, and nobody holds on to more than its quota at once, none of them loses what
-//! is within its quota to another.
+//! A quota bounds what a tenant takes from others, not what it uses while no other tenant wants it. A tenant that has
+//! as much as its quota gives up its own blocks before those of others, and the one first that was used longest ago. A
+//! tenant that has more gives the excess back first. A tenant that is alone is not bound. So no tenant loses what is
+//! within its quota to another, under two conditions: the quotas of the tenants fit the store together, and no tenant
+//! holds on to more than its quota at once.
 //!
 //! What is deliberately absent: which slots may be given up at all, which the owner of the slots knows, and which
 //! one goes where no quota says so, which is the eviction policy's.
@@ -45,7 +45,8 @@ pub(crate) struct Tenants {
     high: u32,
     nodes: Vec<Node>,
     taken: u32,
-    /// Of those that have a slot: no more than there are slots. What is nobody knows whose has none.
+    /// Accounts of the tenants that have a slot: no more than there are slots. Slots whose tenant is not known have
+    /// none.
     accounts: Accounts,
     /// Those that have more than their quota.
     over: BTreeSet<Tenant>,
@@ -57,8 +58,8 @@ impl Tenants {
     /// Bytes that each slot takes.
     pub(crate) const SLOT_BYTES: usize = size_of::<Node>();
 
-    /// So many slots, none of which is taken, of which each tenant has this share as its quota (100: there are no
-    /// quotas), and that share of its quota for warm ones.
+    /// Makes the table of so many free slots. Each tenant has the share `percent` as its quota (100: there are no
+    /// quotas), and the share `high_percent` of its quota for warm slots.
     pub(crate) fn new(slots: u32, percent: u32, high_percent: u32) -> Self {
         let share = |of: u32, percent: u32| (u64::from(of) * u64::from(percent) / 100) as u32;
         let quota = (percent < 100).then(|| share(slots, percent));
@@ -73,7 +74,7 @@ impl Tenants {
         }
     }
 
-    /// The tenant takes the slot, which is free.
+    /// Notes that the tenant takes the slot, which is free.
     pub(crate) fn take(&mut self, slot: u32, tenant: Tenant) {
         let account = self.open(tenant);
         let before = std::mem::replace(self.node(slot), Node { tenant: Some(tenant), account, ..FREE });
@@ -82,7 +83,7 @@ impl Tenants {
         self.change(account, |account| account.taken += 1);
     }
 
-    /// The slot, which may not be given up, is free.
+    /// Notes that the slot, which may not be given up, is free.
     pub(crate) fn free(&mut self, slot: u32) {
         let Node { tenant, account, cold, idle, .. } = std::mem::replace(self.node(slot), FREE);
         assert!(tenant.is_some() && !idle, "slot {slot}, which may be given up: {idle}, is freed");
@@ -93,7 +94,7 @@ impl Tenants {
         });
     }
 
-    /// The slot, which may not be given up, is this tenant's, if nobody knew whose it is.
+    /// Gives the slot, which may not be given up, to this tenant, if its tenant was not known.
     pub(crate) fn claim(&mut self, slot: u32, tenant: Tenant) {
         let node = *self.node(slot);
         assert!(!node.idle, "slot {slot} is claimed and may be given up");
@@ -104,7 +105,7 @@ impl Tenants {
         }
     }
 
-    /// The slot, which is taken, may be given up from now on.
+    /// Notes that the slot, which is taken, may be given up from now on.
     pub(crate) fn enter(&mut self, slot: u32) {
         let Some(ends) = self.ends(slot) else { return };
         let older = ends.newest.replace(slot);
@@ -117,7 +118,7 @@ impl Tenants {
         *node = Node { idle: true, older, ..*node };
     }
 
-    /// The slot may be given up no more, until it enters again.
+    /// Notes that the slot may not be given up, until it enters again.
     pub(crate) fn exit(&mut self, slot: u32) {
         let Node { older, newer, .. } = self.nodes[slot as usize];
         let Some(ends) = self.ends(slot) else { return };
@@ -138,29 +139,29 @@ impl Tenants {
         *node = Node { idle: false, older: None, newer: None, ..*node };
     }
 
-    /// The slot, which may be given up, is cold from now on.
+    /// Notes that the slot, which may be given up, is cold from now on.
     pub(crate) fn chill(&mut self, slot: u32) {
         self.exit(slot);
         self.set_cold(slot, true);
         self.enter(slot);
     }
 
-    /// The slot, which may not be given up, is cold no more.
+    /// Notes that the slot, which may not be given up, is not cold any more.
     pub(crate) fn warm(&mut self, slot: u32) {
         self.set_cold(slot, false);
     }
 
-    /// Whose the slot is, if it is taken.
+    /// Returns the tenant of the slot, if it is taken.
     pub(crate) fn of(&self, slot: u32) -> Option<Tenant> {
         self.nodes[slot as usize].tenant
     }
 
-    /// Slots that are taken.
+    /// Returns the number of slots that are taken.
     pub(crate) fn taken(&self) -> u32 {
         self.taken
     }
 
-    /// Whether the tenant has as much as its quota, or more, and others have something too.
+    /// Returns whether the tenant has as much as its quota, or more, and others have something too.
     pub(crate) fn is_full(&self, tenant: Tenant) -> bool {
         let Some(quota) = self.quota_of(tenant) else { return false };
         let account = self.accounts.of(tenant);
@@ -168,21 +169,21 @@ impl Tenants {
         others && account.map_or(0, |account| account.taken) >= quota && !planted_bugs::is(Bug::QuotaNotKept)
     }
 
-    /// The tenant's slot that goes first: of the cold ones, or else of the warm ones, the one that may be given up
-    /// for longest.
+    /// Returns the tenant's slot that goes first: the one that may be given up for longest, of the cold ones or, if
+    /// there are none, of the warm ones.
     pub(crate) fn oldest(&self, tenant: Tenant) -> Option<u32> {
         let [warm, cold] = self.accounts.of(tenant)?.idle;
         cold.oldest.or(warm.oldest)
     }
 
-    /// The warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones than
-    /// it may.
+    /// Returns the warm slot that may be given up for longest, of a tenant that is not alone and has more warm ones
+    /// than it may.
     pub(crate) fn oldest_warm(&self) -> Option<u32> {
         let mut crowded = self.crowded.iter().filter(|_| self.accounts.len() > 1);
         crowded.find_map(|&tenant| self.accounts.of(tenant)?.idle[0].oldest)
     }
 
-    /// The slot that goes first of another tenant that has more than its quota.
+    /// Returns the slot that goes first of another tenant that has more than its quota.
     pub(crate) fn oldest_over(&self, tenant: Tenant) -> Option<u32> {
         let mut others = self.over.iter().filter(|&&over| over != tenant);
         others.find_map(|&over| self.oldest(over))
@@ -236,7 +237,7 @@ impl Tenants {
         count
     }
 
-    /// The account of the tenant; `None`: it has no quota.
+    /// Returns the account of the tenant; `None`: it has no quota.
     fn open(&mut self, tenant: Tenant) -> Option<Place> {
         self.quota_of(tenant).map(|_| self.accounts.open(tenant))
     }
@@ -274,12 +275,12 @@ impl Tenants {
         self.change(account, |account| if cold { account.cold += 1 } else { account.cold -= 1 });
     }
 
-    /// The tenant's quota; `None`: it has none, for there are none, or since nobody knows who it is.
+    /// Returns the tenant's quota. `None`: there are no quotas, or the tenant is not known.
     fn quota_of(&self, tenant: Tenant) -> Option<u32> {
         self.quota.filter(|_| tenant != Tenant::UNKNOWN)
     }
 
-    /// The ends of those that the slot is between when it may be given up; `None`: there is no account of its tenant.
+    /// Returns the ends of the list in which the slot is while it may be given up. `None`: its tenant has no account.
     fn ends(&mut self, slot: u32) -> Option<&mut Ends> {
         let Node { account, cold, .. } = self.nodes[slot as usize];
         Some(&mut self.accounts[account?].idle[usize::from(cold)])

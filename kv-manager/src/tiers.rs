@@ -31,7 +31,7 @@ impl Tier {
     /// All of them, the fastest first.
     pub const ALL: [Self; 4] = [Self::Host, Self::Neighbours, Self::Disk, Self::Object];
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -47,8 +47,8 @@ impl Tier {
 pub enum WritePolicy {
     /// When it is sealed.
     Through,
-    /// When it is used a second time, out of the cache or because it had to be computed again: a block that nobody
-    /// asks for again never takes the tier's time.
+    /// When it is used a second time, out of the cache or because it had to be computed again. A block that is never
+    /// asked for again never takes the tier's time.
     #[default]
     SecondUse,
     /// When the device gets fuller than its high watermark: those go down that would be given up first, until it
@@ -207,7 +207,7 @@ pub struct TierStats {
     pub corrupt: u64,
     /// Found gone when they were read, since the start.
     pub missing: u64,
-    /// That nobody here knew of, that a prompt looked for, and that are there, since the start.
+    /// Records that were not known here, that a prompt looked for, and that are there, since the start.
     pub found: u64,
     /// Lifted here from slower tiers, since the start.
     pub lifted: u64,

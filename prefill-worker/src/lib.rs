@@ -19,12 +19,12 @@ pub struct Prefill {
 }
 
 impl Prefill {
-    /// What it fetches, for those who look.
+    /// Returns what it fetches, for tests and reports.
     pub fn fetches(&self) -> &Fetches {
         &self.fetches
     }
 
-    /// What it offers, for those who look.
+    /// Returns what it offers, for tests and reports.
     pub fn offers(&self) -> &Offers {
         &self.offers
     }
@@ -64,7 +64,7 @@ impl Role for Prefill {
 
     fn preempted(&mut self, _core: &mut Core, _now: Time, _key: SeqKey) {}
 
-    /// The offer goes out before the first step, so that the reader can follow layer by layer.
+    /// Sends the offer, before the first step, so that the reader can follow layer by layer.
     fn admitted(&mut self, core: &mut Core, now: Time, key: SeqKey) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let Assignment::Prefill { decode } = attempt.submit.part else { return };

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// The bytes of a message. Durations saturate at about 584 years.
+/// Encodes a message. Durations saturate at about 584 years.
 pub fn encode(message: &PeerMessage) -> Vec<u8> {
     wire::PeerMessage {
         from: message.from.0,
@@ -23,7 +23,7 @@ pub fn encode(message: &PeerMessage) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// The message in `bytes`. Errors: [`WireError`], on the first field that is missing or invalid.
+/// Decodes a message. Errors: [`WireError`], on the first field that is missing or invalid.
 pub fn decode(bytes: &[u8]) -> Result<PeerMessage, WireError> {
     let message = wire::PeerMessage::decode(bytes)?;
     Ok(PeerMessage {

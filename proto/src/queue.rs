@@ -1,9 +1,9 @@
 //! Queues of messages between tasks, bounded in bytes: what carries a session within a process, and at both ends
 //! of a connection.
 //!
-//! A queue is full when the bytes that wait in it are as many as it takes. Whoever sends then waits, or keeps its
-//! message. A message that is larger than a queue goes alone. What is deliberately absent: a bound on the number
-//! of messages, which follows from what each takes at least ([`weight`]).
+//! A queue is full when the bytes that wait in it are as many as it takes. A sender then waits, or keeps its message.
+//! A message that is larger than a queue goes alone. What is deliberately absent: a bound on the number of messages,
+//! which follows from the least bytes that each takes ([`weight`]).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that a message takes beside its own, about.
 const OVERHEAD_BYTES: usize = 128;
 
-/// Bytes that a message of `len` bytes takes where it waits.
+/// Returns the bytes that a message of `len` bytes takes while it waits.
 pub fn weight(len: usize) -> usize {
     len + OVERHEAD_BYTES
 }
@@ -32,7 +32,7 @@ pub struct Share {
 }
 
 impl Room {
-    /// Room for `bytes_max` bytes.
+    /// Makes room for `bytes_max` bytes.
     ///
     /// # Panics
     /// If they are 4 GiB or more.
@@ -51,14 +51,14 @@ impl Room {
         Some(Share { _permit: Some(permit) })
     }
 
-    /// Waits for room for a message of `len` bytes. Those who wait get it in turn.
+    /// Waits for room for a message of `len` bytes. Senders get room in the order in which they began to wait.
     pub async fn take(&self, len: usize) -> Share {
         let bytes = weight(len).min(self.bytes_max);
         // An error says that it was closed, which nobody does.
         Share { _permit: self.free.clone().acquire_many_owned(bytes as u32).await.ok() }
     }
 
-    /// Bytes that are taken.
+    /// Returns the bytes that are taken.
     pub fn taken(&self) -> usize {
         self.bytes_max - self.free.available_permits()
     }
@@ -66,7 +66,7 @@ impl Room {
 
 /// What waits in a queue.
 pub trait Weigh {
-    /// Its bytes.
+    /// Returns its bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -82,7 +82,7 @@ impl<E> Weigh for Result<Vec<u8>, E> {
     }
 }
 
-/// A queue in which `bytes_max` bytes of messages wait at most.
+/// Makes a queue in which at most `bytes_max` bytes of messages wait.
 pub fn queue<T: Weigh>(bytes_max: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = unbounded_channel();
     (Sender { sender, room: Room::new(bytes_max) }, Receiver { receiver })
@@ -108,8 +108,8 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T: Weigh> Sender<T> {
-    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, for it has no room or nobody
-    /// receives.
+    /// Queues a message, if `spare` bytes of room are left then. Errors: the message, because it has no room or the
+    /// receiver is gone.
     pub fn try_send(&self, message: T, spare: usize) -> Result<(), T> {
         match self.room.try_take(message.bytes(), spare) {
             Some(share) => self.sender.send((message, share)).map_err(|error| error.0.0),
@@ -117,40 +117,40 @@ impl<T: Weigh> Sender<T> {
         }
     }
 
-    /// Queues a message as soon as there is room. Errors: the message, for nobody receives.
+    /// Queues a message as soon as there is room. Errors: the message, because the receiver is gone.
     pub async fn send(&self, message: T) -> Result<(), T> {
         let share = self.room.take(message.bytes()).await;
         self.sender.send((message, share)).map_err(|error| error.0.0)
     }
 
-    /// Whether nobody receives any more.
+    /// Returns whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 
-    /// Ready once nobody receives any more.
+    /// Waits until the receiver is gone.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub fn waiting(&self) -> usize {
         self.room.taken()
     }
 
-    /// Bytes that wait at most.
+    /// Returns how many bytes may wait.
     pub fn bytes_max(&self) -> usize {
         self.room.bytes_max
     }
 }
 
 impl<T> Receiver<T> {
-    /// The next message; `None`: there is none, and nobody sends any more.
+    /// Waits for the next message. `None`: the queue is empty, and all senders are gone.
     pub async fn recv(&mut self) -> Option<T> {
         self.receiver.recv().await.map(|(message, _)| message)
     }
 
-    /// The next message, as [`Self::recv`] gives it.
+    /// Polls for the next message, as [`Self::recv`] returns it.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.receiver.poll_recv(context).map(|next| next.map(|(message, _)| message))
     }

@@ -3,12 +3,12 @@
 //! Messages come here as bytes and leave as bytes, so that a worker encodes a step's tokens once. All that wait
 //! are written together. A connection carries one session.
 //!
-//! Whoever dials a port is a stranger until it has proven itself, and so is whoever answers. Little is read from a
-//! stranger ([`Gate`]), it does not stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
+//! Both ends are strangers until they have proven themselves. Little is read from a stranger ([`Gate`]), it does not
+//! stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
 //!
-//! What is deliberately absent: what proves somebody; TLS. The ends prove to each other that they know the
-//! cluster's secret, but whoever can listen on the network can read prompts and tokens, and whoever sits on it can
-//! change them: it must be trusted, or be made so by a tunnel.
+//! What is deliberately absent: the proofs themselves, and TLS. The ends prove to each other that they know the
+//! cluster's secret. But a host on the path between them can read prompts and tokens, and can change them. So the
+//! network must be trusted, or a tunnel must protect it.
 
 mod client;
 mod codec;

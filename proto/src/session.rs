@@ -20,7 +20,7 @@ mod hello;
 #[cfg(test)]
 mod tests;
 
-/// The bytes of a message to a worker. Durations saturate at about 584 years.
+/// Encodes a message to a worker. Durations saturate at about 584 years.
 pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
     let body = match message {
         ToWorker::Submit(submit) => to_worker::Body::Submit(submit_to_wire(submit)),
@@ -50,7 +50,7 @@ pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
     wire::ToWorker { body: Some(body) }.encode_to_vec()
 }
 
-/// The message in `bytes`. Errors: [`WireError`], on the first field that is missing or invalid.
+/// Decodes a message to a worker. Errors: [`WireError`], on the first field that is missing or invalid.
 pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
     Ok(match required(wire::ToWorker::decode(bytes)?.body, "ToWorker.body")? {
         to_worker::Body::Submit(submit) => ToWorker::Submit(submit_from_wire(submit)?),
@@ -79,7 +79,7 @@ pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
     })
 }
 
-/// The bytes of a message from a worker.
+/// Encodes a message from a worker.
 pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
     let body = match message {
         FromWorker::Tokens(rows) => from_worker::Body::Tokens(tokens_to_wire(rows)),
@@ -106,7 +106,7 @@ pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
     wire::FromWorker { body: Some(body) }.encode_to_vec()
 }
 
-/// The message in `bytes`. Errors: [`WireError`], on the first field that is missing or invalid.
+/// Decodes a message from a worker. Errors: [`WireError`], on the first field that is missing or invalid.
 pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
     Ok(match required(wire::FromWorker::decode(bytes)?.body, "FromWorker.body")? {
         from_worker::Body::Tokens(tokens) => FromWorker::Tokens(tokens_from_wire(tokens)?),

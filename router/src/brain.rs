@@ -1,5 +1,5 @@
-//! The task that owns the placement: it turns notes of handlers and messages of workers into events, and does what the
-//! commands say. Nobody else decides anything about a request, and this task waits for no client and no worker.
+//! The task that owns the placement. It turns notes of handlers and messages of workers into events, and executes the
+//! commands. No other task decides anything about a request, and this task waits for no client and no worker.
 //!
 //! A client is gone when the receiver of its updates is: dropping the response, at whatever moment, is the whole of
 //! hanging up. A client that reads too slowly fills its own updates only, and is then ended.
@@ -35,7 +35,7 @@ pub(crate) enum Note {
         request: Arc<Request>,
         /// Identities of the full blocks of its prompt.
         chain: Vec<BlockHash>,
-        /// Who waits for it.
+        /// The client that waits for it.
         client: Client,
     },
     /// A stop string ended a sequence.
@@ -95,7 +95,7 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// A brain without sessions, as soon as it is known what the workers serve. `None`: the router's life is over
+    /// Makes a brain without sessions, once it is known what the workers serve. `None`: the router's life is over
     /// before.
     pub(crate) async fn begin(
         clock: Clock,
@@ -132,7 +132,7 @@ impl Brain {
         }
     }
 
-    /// Runs until the phase is [`Phase::Over`] or nobody is left who could change it.
+    /// Runs until the phase is [`Phase::Over`], or until no task is left that could change the phase.
     pub(crate) async fn run(
         mut self,
         mut links: mpsc::Receiver<WorkerLink>,
@@ -361,7 +361,7 @@ impl Brain {
         bytes.set(self.placement.index_bytes() as f64);
     }
 
-    /// Publishes who is there, where that changed.
+    /// Publishes which workers are there, if that changed.
     fn tell_fleet(&mut self) {
         let changes = self.placement.fleet_changes();
         if std::mem::replace(&mut self.fleet_changes, changes) == changes {

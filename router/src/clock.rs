@@ -13,23 +13,23 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Makes a clock that begins now.
     pub(crate) fn new() -> Self {
         Self { began: Instant::now() }
     }
 
-    /// Now.
+    /// Returns the time now.
     pub(crate) fn now(&self) -> Time {
         Time::ZERO + self.began.elapsed()
     }
 
-    /// `time` as tokio's timers know it.
+    /// Returns `time` as tokio's timers know it.
     pub(crate) fn instant(&self, time: Time) -> Instant {
         self.began + time.since(Time::ZERO)
     }
 }
 
-/// Seconds since the Unix epoch, for `created` fields.
+/// Returns the seconds since the Unix epoch, for `created` fields.
 #[expect(clippy::disallowed_methods, reason = "clients are told the time of day; nothing is decided by it")]
 pub(crate) fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
@@ -44,19 +44,19 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// With a fresh key.
+    /// Makes a generator with a fresh key.
     pub(crate) fn new() -> Self {
         let key = RandomState::new();
         Self { base: key.hash_one("ids"), key, drawn: AtomicU64::new(0) }
     }
 
-    /// A random number.
+    /// Returns a random number.
     pub(crate) fn random(&self) -> u64 {
         self.key.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number that this router never gave before, and that another router is unlikely to give: it counts from a
-    /// random start.
+    /// Returns a number that this router never gave before, and that another router is unlikely to give: it counts
+    /// from a random start.
     pub(crate) fn unique(&self) -> u64 {
         self.base.wrapping_add(self.drawn.fetch_add(1, Ordering::Relaxed))
     }

@@ -66,54 +66,54 @@ impl ApiError {
         self
     }
 
-    /// The body as a whole cannot be read.
+    /// Makes the error for a body that cannot be read as a whole.
     pub(crate) fn body(message: impl Into<String>) -> Self {
         Self::bad(None, message)
     }
 
-    /// The field `param` has a value that it cannot have.
+    /// Makes the error for a field `param` with a value that it cannot have.
     pub(crate) fn field(param: &str, message: impl Into<String>) -> Self {
         Self::bad(None, message).at(param)
     }
 
-    /// The field `param` has the wrong type.
+    /// Makes the error for a field `param` of the wrong type.
     pub(crate) fn field_type(param: &str, message: impl Into<String>) -> Self {
         Self::bad(Some("invalid_type"), message).at(param)
     }
 
-    /// The field `param` is needed.
+    /// Makes the error for a field `param` that is missing.
     pub(crate) fn missing(param: &str) -> Self {
         Self::bad(Some("missing_required_parameter"), format!("Missing required parameter: '{param}'.")).at(param)
     }
 
-    /// The API has no field `param`.
+    /// Makes the error for a field `param` that the API does not have.
     pub(crate) fn unknown_field(param: &str) -> Self {
         Self::bad(Some("unknown_parameter"), format!("Unknown parameter: '{param}'.")).at(param)
     }
 
-    /// The API has it, this service does not.
+    /// Makes the error for a field that the API has and this service does not support.
     pub(crate) fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self::bad(Some("unsupported_parameter"), message).at(param)
     }
 
-    /// There is no model `name`; `known` is there.
+    /// Makes the error for an unknown model `name`; `known` is there.
     pub(crate) fn no_model(name: &str, known: &str) -> Self {
         let message = format!("The model '{name}' does not exist. This service has: '{known}'.");
         Self::new(StatusCode::NOT_FOUND, Kind::Request, Some("model_not_found"), message).at("model")
     }
 
-    /// Prompt and answer do not fit the context; the message has the numbers.
+    /// Makes the error for a prompt and an answer that do not fit the context; the message has the numbers.
     pub(crate) fn context(param: &str, message: impl Into<String>) -> Self {
         Self::bad(Some("context_length_exceeded"), message).at(param)
     }
 
-    /// The body has more than `most` bytes.
+    /// Makes the error for a body of more than `most` bytes.
     pub(crate) fn body_too_large(most: usize) -> Self {
         let message = format!("The body of the request has more than {most} bytes, the most that this service takes.");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::Request, Some("body_too_large"), message)
     }
 
-    /// The body did not arrive within `wait`, or came at fewer than `bytes_per_s`.
+    /// Makes the error for a body that did not arrive within `wait`, or that came at fewer than `bytes_per_s`.
     pub(crate) fn body_too_slow(wait: Duration, bytes_per_s: u64) -> Self {
         let wait = wait.as_secs_f32();
         let message =
@@ -121,45 +121,45 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, Kind::Request, Some("body_timeout"), message)
     }
 
-    /// The body is not declared to be JSON.
+    /// Makes the error for a body that is not declared to be JSON.
     pub(crate) fn content_type(found: Option<&str>) -> Self {
         let found = found.map_or("there is none".to_owned(), |found| format!("it is '{found}'"));
         let message = format!("The header Content-Type must be 'application/json'; {found}.");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_media_type"), message)
     }
 
-    /// There is nothing at `path`.
+    /// Makes the error for a path that does not exist.
     pub(crate) fn no_path(method: &str, path: &str) -> Self {
         let message = format!("Unknown request URL: {method} {path}.");
         Self::new(StatusCode::NOT_FOUND, Kind::Request, Some("unknown_url"), message)
     }
 
-    /// The path is there, for other methods.
+    /// Makes the error for a path that exists for other methods.
     pub(crate) fn no_method(method: &str, path: &str) -> Self {
         let message = format!("{path} does not take {method}.");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::Request, Some("method_not_allowed"), message)
     }
 
-    /// There is more to do than may wait.
+    /// Makes the error for more work than may wait.
     pub(crate) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("overloaded"), message);
         error.retry_after = Some(retry_after);
         error
     }
 
-    /// Nobody is there to do it, for now.
+    /// Makes the error for a request that no worker can serve now.
     pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Service, Some(code), message);
         error.retry_after = Some(RETRY_AFTER_UNKNOWN);
         error
     }
 
-    /// A mistake of ours.
+    /// Makes the error for a bug of Baton.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Kind::Service, Some("internal_error"), message)
     }
 
-    /// A request that was accepted and ended irregularly.
+    /// Makes the error for a request that was accepted and ended irregularly.
     pub(crate) fn ended(end: &End) -> Self {
         let detail = &end.detail;
         match end.by {
@@ -178,7 +178,7 @@ impl ApiError {
         }
     }
 
-    /// A request that the brain refused before any token.
+    /// Makes the error for a request that the brain refused before any token.
     pub(crate) fn rejected(why: Rejected, detail: &str) -> Self {
         match why {
             Rejected::Overloaded { retry_after } => {
@@ -194,7 +194,7 @@ impl ApiError {
         }
     }
 
-    /// How metrics count a request that gets this answer instead of being accepted.
+    /// Returns how metrics count a request that gets this answer instead of being accepted.
     pub(crate) fn outcome(&self) -> Outcome {
         if self.kind == Kind::Request { Outcome::Invalid } else { Outcome::Rejected }
     }

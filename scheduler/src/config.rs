@@ -19,7 +19,8 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Whether the limits can be kept together without starving anyone. Errors: the rule that is broken, in words.
+    /// Returns whether the limits can be kept together without starving anyone. Errors: the rule that is broken, in
+    /// words.
     pub fn check(&self) -> Result<(), String> {
         let Self { step_tokens_max, chunk_tokens, running_max, waiting_max, block_tokens, samples_max } = *self;
         if block_tokens == 0 || running_max == 0 || waiting_max == 0 {

@@ -113,24 +113,25 @@ pub struct Headway {
 
 /// KV memory as the scheduler sees it.
 pub trait KvSpace {
-    /// Slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs
-    /// out; and only if there is room for `before` more tokens beside them.
+    /// Opens slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs
+    /// out. It does so only if there is room for `before` more tokens next to them.
     fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened;
 
-    /// Whether [`open`](Self::open) would find room, or waiting for some is of no use: nobody is to have any
-    /// before, and nothing is under way that gives any back.
+    /// Returns whether [`open`](Self::open) would find room. Also `true` if waiting is of no use: no job is to have
+    /// room before, and nothing is under way that gives any back.
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
 
     /// Returns a count of whatever gave room back, and of times that sequences began or ceased to be held. While it
     /// stands still, jobs that found no room are not worth another look.
     fn given_back(&mut self) -> u64;
 
-    /// Before a chunk of an open prompt: what of it is there, at least `computed`, for others may have computed
-    /// the same meanwhile, or it was loaded; and whether it should wait for more of that. `work` is what the step
-    /// computes already.
+    /// Says, before a chunk of an open prompt, how much of the prompt is there, and whether it should wait for more.
+    /// That is at least `computed`: others may have computed the same meanwhile, or it was loaded. `work` is what the
+    /// step computes already.
     fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Headway;
 
-    /// Slots for the first `tokens` positions of an open sequence, the last of them writable; `false`: no room.
+    /// Opens slots for the first `tokens` positions of an open sequence. The last of them is writable. `false`: there
+    /// is no room.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
 
     /// Returns whether a decoding sequence gets no token for now, since its router takes no output. It keeps its
@@ -140,7 +141,7 @@ pub trait KvSpace {
         false
     }
 
-    /// The sequence was preempted: it gives everything back.
+    /// Closes a sequence that was preempted: it gives everything back.
     fn close(&mut self, key: SeqKey);
 }
 

@@ -22,7 +22,7 @@ impl Place {
         Self { new: new != planted_bugs::is(Bug::PreemptedLast), age: (job.arrived, job.key) }
     }
 
-    /// Whether the job ran before.
+    /// Returns whether the job ran before.
     pub(crate) fn is_preempted(self) -> bool {
         self.new == planted_bugs::is(Bug::PreemptedLast)
     }
@@ -36,18 +36,18 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// A new job, behind all that arrived before it.
+    /// Adds a new job, behind all that arrived before it.
     pub(crate) fn push(&mut self, job: Job) {
         self.jobs.insert(Place::of(&job, true), job);
     }
 
-    /// A job whose sequence ran before: in front of all new ones, among its like by age.
+    /// Adds a job whose sequence ran before: in front of all new ones, and among its like by age.
     pub(crate) fn push_preempted(&mut self, job: Job) {
         self.preempted += 1;
         self.jobs.insert(Place::of(&job, false), job);
     }
 
-    /// The first job, or the next one behind that at `place`.
+    /// Returns the first job, or the next one behind that at `place`.
     pub(crate) fn behind(&self, place: Option<Place>) -> Option<(Place, Job)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
         if planted_bugs::is(Bug::LaterJobFirst) {
@@ -63,32 +63,32 @@ impl Queue {
         }
     }
 
-    /// Where the job is that has this age, if it waits.
+    /// Returns the place of the job of this age, if it waits.
     pub(crate) fn place(&self, age: Age) -> Option<Place> {
         [false, true].map(|new| Place { new, age }).into_iter().find(|place| self.jobs.contains_key(place))
     }
 
-    /// The job at `place`.
+    /// Returns the job at `place`.
     pub(crate) fn job(&self, place: Place) -> Option<&Job> {
         self.jobs.get(&place)
     }
 
-    /// What the job at `place` waits for, to be changed.
+    /// Returns what the job at `place` waits for, to be changed.
     pub(crate) fn kind_mut(&mut self, place: Place) -> Option<&mut Kind> {
         self.jobs.get_mut(&place).map(|job| &mut job.kind)
     }
 
-    /// All of them, in order.
+    /// Returns all jobs, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &Job)> {
         self.jobs.iter().map(|(&place, job)| (place, job))
     }
 
-    /// How many there are.
+    /// Returns how many jobs there are.
     pub(crate) fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// How many of them never ran.
+    /// Returns how many jobs never ran.
     pub(crate) fn new_len(&self) -> usize {
         self.jobs.len() - self.preempted
     }

@@ -41,7 +41,7 @@ impl Before {
     }
 }
 
-/// Decides what each step computes, and who gets memory.
+/// Decides what each step computes, and which job gets memory.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -55,15 +55,15 @@ pub struct Scheduler {
     taking_over: HashMap<SeqKey, u16>,
     /// Every sequence that waits, is taken over or runs.
     arrivals: HashMap<SeqKey, Time>,
-    /// Who found no memory, and the count of what was given back until then: nobody behind it gets any before that
-    /// has changed.
+    /// The job that found no memory, and the count of what was given back until then. No job behind it gets any before
+    /// that count has changed.
     short: Option<(Place, u64)>,
     /// The count at which there was nothing to admit between steps; `None` since anything else changed.
     settled: Option<u64>,
 }
 
 impl Scheduler {
-    /// A scheduler without work.
+    /// Makes a scheduler without work.
     ///
     /// # Panics
     /// If [`SchedulerConfig::check`] refuses the limits.
@@ -98,7 +98,7 @@ impl Scheduler {
         Added::Queued
     }
 
-    /// What a job waits for; `None`: it does not wait.
+    /// Returns what a job waits for. `None`: it does not wait.
     pub fn waits_for(&self, key: SeqKey) -> Option<Kind> {
         let &arrived = self.arrivals.get(&key)?;
         self.waiting.job(self.waiting.place((arrived, key))?).map(|job| job.kind)
@@ -190,8 +190,8 @@ impl Scheduler {
         schedule
     }
 
-    /// A step succeeded: its spans are computed. A span that sampled knows one token more and decodes from now on.
-    /// Sequences that were removed meanwhile are skipped.
+    /// Notes that a step succeeded and its spans are computed. A span that sampled knows one token more and decodes
+    /// from now on. Sequences that were removed meanwhile are skipped.
     pub fn computed<'a>(&mut self, work: impl IntoIterator<Item = &'a Work>) {
         for span in work {
             let Some(&arrived) = self.arrivals.get(&span.key) else { continue };
@@ -209,12 +209,12 @@ impl Scheduler {
         }
     }
 
-    /// Whether the sequence waits, is taken over or runs here.
+    /// Returns whether the sequence waits, is taken over or runs here.
     pub fn contains(&self, key: SeqKey) -> bool {
         self.arrivals.contains_key(&key)
     }
 
-    /// Whether the sequence decodes: its prompt is computed and its memory is open.
+    /// Returns whether the sequence decodes: its prompt is computed and its memory is open.
     pub fn decodes(&self, key: SeqKey) -> bool {
         self.arrivals.get(&key).is_some_and(|&arrived| self.decoding.contains_key(&(arrived, key)))
     }
@@ -224,17 +224,17 @@ impl Scheduler {
         self.waiting.len()
     }
 
-    /// Sequences that have their memory and are fetched still.
+    /// Returns the number of sequences that have their memory and are still fetched.
     pub fn taking_over_len(&self) -> usize {
         self.taking_over.len()
     }
 
-    /// Sequences that run: prompts in progress and decoding ones.
+    /// Returns the number of sequences that run: prompts in progress and decoding ones.
     pub fn running_len(&self) -> usize {
         self.prompts.len() + self.decoding.len()
     }
 
-    /// Prompt tokens that waiting and running sequences still have to compute.
+    /// Returns the prompt tokens that waiting and running sequences still have to compute.
     pub fn waiting_tokens(&self) -> u64 {
         let begun: u64 = self.prompts.iter().map(|prompt| u64::from(prompt.job.tokens - prompt.computed)).sum();
         let computed = self.waiting.iter().filter(|(_, job)| job.kind != Kind::TakeOver);
@@ -304,8 +304,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does
-    /// not reach the prompt's next block boundary or its end, and nobody behind it may overtake.
+    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does not
+    /// reach the prompt's next block boundary or its end, and no job behind it may overtake.
     fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let Prompt { job, computed } = self.prompts[at];
         let reach = kv.reach(job.key, computed, &schedule.work);
@@ -369,30 +369,31 @@ impl Scheduler {
         opened
     }
 
-    /// The job waits no longer. Those behind it may find that they lack less.
+    /// Removes the job. Jobs behind it may find that they lack less.
     fn leave(&mut self, place: Place) {
         self.waiting.take(place);
         (self.short, self.settled) = (None, None);
     }
 
-    /// Whether the job there found no memory, and nothing was given back since.
+    /// Returns whether the job there found no memory, and nothing was given back since.
     fn is_short(&self, kv: &mut dyn KvSpace, place: Place) -> bool {
         self.short == Some((place, kv.given_back()))
     }
 
-    /// Whether all that the job is to become may run at once.
+    /// Returns whether all that the job is to become may run at once.
     fn is_possible(&self, job: &Job) -> bool {
         u32::from(job.samples) <= self.config.running_max
     }
 
-    /// Whether all that the job is to become may run beside what runs, and what those before it will become.
+    /// Returns whether all that the job is to become may run next to what runs, and to what those before it will
+    /// become.
     fn has_running_room(&self, job: &Job, before: Before) -> bool {
         let prompts = self.prompts.iter().map(|prompt| prompt.job.samples);
         let samples: u32 = prompts.chain(self.taking_over.values().copied()).map(u32::from).sum();
         self.decoding.len() as u32 + samples + before.samples + u32::from(job.samples) <= self.config.running_max
     }
 
-    /// The next chunk of a prompt, taken from the budget, if that reaches its next block boundary or its end.
+    /// Takes the next chunk of a prompt from the budget, if that reaches the prompt's next block boundary or its end.
     fn chunk(&self, job: &Job, Headway { computed, until }: Headway, budget: &mut Budget) -> Option<Work> {
         let left = job.tokens.min(until) - computed;
         let reach = computed + left.min(self.config.chunk_tokens).min(budget.tokens);
@@ -413,7 +414,7 @@ impl Scheduler {
         Some(Work { key: job.key, start: computed, count: end - computed, samples })
     }
 
-    /// The sequence is taken over no longer; `false`: it was not.
+    /// Ends the taking over of the sequence. `false`: it was not being taken over.
     fn end_taking_over(&mut self, key: SeqKey) -> bool {
         if planted_bugs::is(Bug::RoomKeptForNobody) {
             return self.taking_over.contains_key(&key);

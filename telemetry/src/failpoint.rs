@@ -21,7 +21,7 @@ pub enum Place {
     Step,
 }
 
-/// The process passes a step.
+/// Notes that the process passes a step. With the feature `failpoints`, it may die or stand still there.
 #[inline(always)]
 pub fn pass(place: Place, kind: &'static str) {
     #[cfg(feature = "failpoints")]

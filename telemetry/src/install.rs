@@ -19,15 +19,15 @@ impl fmt::Debug for MetricsHandle {
 }
 
 impl MetricsHandle {
-    /// Every metric that was touched so far, and every series that somebody holds, in the Prometheus text format.
+    /// Returns every metric that was used so far, and every series that has a handle, in the Prometheus text format.
     pub fn render(&self) -> String {
         let mut text = self.0.render();
         series::render(&mut text, DECLARED);
         text
     }
 
-    /// Folds the samples of histograms into their buckets. To be called every few seconds, so that a process whose
-    /// metrics nobody reads does not grow.
+    /// Folds the samples of histograms into their buckets. Call it every few seconds, so that a process whose metrics
+    /// are never read does not grow.
     pub fn upkeep(&self) {
         self.0.run_upkeep();
     }

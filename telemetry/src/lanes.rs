@@ -39,12 +39,12 @@ impl Drop for Reasons {
     }
 }
 
-/// A panic while it was held left nothing half done.
+/// Locks it. A panic while it was held left nothing half done.
 fn told() -> MutexGuard<'static, Told> {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All that is told, as JSON: a list of `worker`, `peer`, and of `passed_over`, a list of `lane` and `reason`.
+/// Returns all reasons as JSON: a list of `worker`, `peer`, and of `passed_over`, a list of `lane` and `reason`.
 pub fn render() -> String {
     let pair = |(&(worker, peer), reasons): (&(WorkerId, WorkerId), &Arc<Vec<Reason>>)| {
         let reasons: Vec<Value> =

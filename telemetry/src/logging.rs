@@ -45,8 +45,8 @@ const QUIET: &str = "object_store=warn";
 /// Levels, as `tracing` reads them.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Errors: [`LogError::Filter`]: it cannot be read, or has a word that is no level; `tracing` alone would take it
-/// for the name of a part of the program, and say nothing of all others.
+/// Checks a filter. Errors: [`LogError::Filter`]: it cannot be read, or has a word that is no level. `tracing` alone
+/// would take such a word for the name of a part of the program, and log nothing of all others.
 pub fn check(filter: &str) -> Result<(), LogError> {
     parse(filter).map(drop)
 }

@@ -1,5 +1,5 @@
 //! Every metric of Baton: its name, unit, help, labels and buckets. Other modules call the functions here and never
-//! spell a name. docs/reference/metrics.md lists the metrics with the same texts.
+//! spell a name. `cargo xtask pages` writes the table of docs/reference/metrics.md from the declarations.
 //!
 //! A function returns a handle. A lookup costs a hash, so a loop looks its handles up once and keeps them. A metric is
 //! shown from its first use until the process ends; a `series` is shown while its handle lives. Labels have few
@@ -312,7 +312,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome that `end` stands for.
+    /// Returns the outcome that `end` stands for.
     pub fn of(end: &End) -> Self {
         match (end.finish, end.by) {
             (Finish::Stop, _) => Self::Stop,

@@ -1,4 +1,4 @@
-//! Series that are shown for as long as somebody holds them: of what comes and goes, such as peers.
+//! Series that are shown while a handle of them exists: of what comes and goes, such as peers.
 //!
 //! A recorder keeps every series that was ever touched. What has as many values as there ever were peers is kept
 //! here instead.
@@ -58,12 +58,12 @@ impl Drop for Series {
     }
 }
 
-/// A panic while it was held left nothing half done.
+/// Locks it. A panic while it was held left nothing half done.
 fn shown() -> MutexGuard<'static, Shown> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A label's value as Prometheus reads it.
+/// Returns a label's value as Prometheus reads it.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,10 +1,10 @@
 //! The timeline: what the parts of a worker did when, to the nanosecond, one JSON object a line, in a file.
 //!
 //! Its events are those of `tracing` with the target [`TARGET`], wherever they are in the code;
-//! docs/reference/timeline.md lists them. Without a file nobody asks for them, and each costs one comparison.
+//! docs/reference/timeline.md lists them. Without a file no event is recorded, and each costs one comparison.
 //!
-//! What is deliberately absent: what they mean together. Times are of the clock that all processes of a host share, so
-//! whoever reads the files of several workers can lay them beside each other.
+//! What is deliberately absent: what the events mean together. Times are of the clock that all processes of a host
+//! share, so the files of several workers can be compared line by line.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value};
@@ -25,7 +25,7 @@ pub const TARGET: &str = "timeline";
 /// A timeline that was forgotten does not fill the disk: it ends at this size.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Nanoseconds of the monotonic clock, which is one for all processes of a host.
+/// Returns the time in nanoseconds of the monotonic clock, which all processes of a host share.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     // Neither part is ever negative.
@@ -59,7 +59,7 @@ impl<S: Subscriber> Layer<S> for Timeline {
 }
 
 impl Lines {
-    /// Each line is written at once, so that nothing is lost with the process.
+    /// Writes a line at once, so that nothing is lost with the process.
     fn write(&mut self, line: Map<String, Value>) {
         let mut line = Value::Object(line).to_string();
         line.push('\n');

@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, Stri
     ))
 }
 
-/// What a command printed. Errors: what it said.
+/// Returns what a command printed. Errors: what it said.
 fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
     let line = || format!("{program} {}", arguments.join(" "));
     let output = Command::new(program).args(arguments).current_dir(folder).output();
@@ -55,7 +55,7 @@ fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, St
     String::from_utf8(output.stdout).map_err(|error| format!("{}: {error}", line()))
 }
 
-/// The manifest with another version. Errors: it is no version, or not a later one.
+/// Returns the manifest with another version. Errors: it is no version, or not a later one.
 fn with_version(manifest: &str, version: &str) -> Result<String, String> {
     let now = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
     let now = now.ok_or(format!("{MANIFEST} has no version"))?;
@@ -71,7 +71,7 @@ fn numbers(version: &str) -> Result<[u32; 3], String> {
     parts.ok().and_then(|parts| parts.try_into().ok()).ok_or(format!("`{version}` is no version; one is 0.2.0"))
 }
 
-/// The changelog with what was unreleased as a release. Errors: nothing was unreleased.
+/// Returns the changelog with what was unreleased as a release. Errors: nothing was unreleased.
 fn with_release(changelog: &str, version: &str, date: &str) -> Result<String, String> {
     let missing = || format!("{CHANGELOG} has no `{UNRELEASED}`");
     let (before, after) = changelog.split_once(UNRELEASED).ok_or_else(missing)?;

@@ -20,14 +20,14 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// A file as if it had been read; the tests make theirs so.
+    /// Makes a file as if it had been read, for tests.
     pub(crate) fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         let (path, text) = (path.into(), text.into());
         let code = if path.extension().is_some_and(|e| e == "rs") { code_only(&text) } else { String::new() };
         Self { path, text, code }
     }
 
-    /// Whether it is Rust.
+    /// Returns whether it is Rust.
     pub(crate) fn is_rust(&self) -> bool {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }
@@ -69,13 +69,13 @@ impl Tree {
         Ok(Self { paths, files })
     }
 
-    /// The text file at `path`.
+    /// Returns the text file at `path`.
     pub(crate) fn file(&self, path: impl AsRef<Path>) -> Option<&File> {
         self.files.iter().find(|file| file.path == path.as_ref())
     }
 }
 
-/// Rust text with the insides of comments, strings and character literals blanked; lines stay where they are.
+/// Blanks the insides of comments, strings and character literals of Rust text. Lines stay where they are.
 pub(crate) fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = bytes.to_vec();
@@ -132,7 +132,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
     (end + 1).min(bytes.len())
 }
 
-/// `r"..."` and `r#"..."#`, from the `r`; `None`: no raw string begins here.
+/// Returns the end of `r"..."` or `r#"..."#`, from the `r`. `None`: no raw string begins here.
 fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let hashes = bytes[at + 1..].iter().take_while(|&&byte| byte == b'#').count();
     let open = at + 1 + hashes;
@@ -146,7 +146,7 @@ fn raw_string_end(bytes: &[u8], at: usize) -> Option<usize> {
     Some(length.map_or(bytes.len(), |length| open + 1 + length))
 }
 
-/// A character literal; `None` for a lifetime.
+/// Returns the end of a character literal. `None` for a lifetime.
 fn char_end(text: &str, at: usize) -> Option<usize> {
     let mut characters = text[at + 1..].char_indices();
     let (_, first) = characters.next()?;
@@ -158,7 +158,7 @@ fn char_end(text: &str, at: usize) -> Option<usize> {
     (second == '\'').then_some(at + 1 + n + 1)
 }
 
-/// The byte before `at` belongs to the same word; a byte string's prefix `b` is no word.
+/// Returns whether the byte before `at` belongs to the same word. The prefix `b` of a byte string is no word.
 fn follows_word(bytes: &[u8], at: usize) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     match at.checked_sub(1).map(|before| bytes[before]) {

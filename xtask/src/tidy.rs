@@ -9,6 +9,7 @@ mod ratchet;
 mod stale;
 mod style;
 mod unused;
+mod versions;
 mod words;
 
 use crate::source::Tree;
@@ -57,6 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     findings.extend(prose::check(&tree));
     findings.extend(ratchet::check(&tree)?);
     findings.extend(unused::check(&tree)?);
+    findings.extend(versions::check(&tree));
     findings.extend(words::check(&tree));
     findings.sort();
     findings.dedup();
@@ -67,12 +69,12 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     Err(format!("{}\n\ntidy: {} to fix", lines.join("\n"), findings.len()))
 }
 
-/// The line, from 1, of the byte `at`.
+/// Returns the line, from 1, of the byte `at`.
 fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// Where `word` stands in `text` as a word of its own.
+/// Returns where `word` stands in `text` as a word of its own.
 fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)

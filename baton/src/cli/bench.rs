@@ -15,9 +15,9 @@ Examples:
   baton bench serve --api chat --turns 5 --think 1-3 --concurrency 8 --requests 200
   baton bench serve --trace trace.jsonl --trace-speed 2 --json report.json --records records.jsonl
 
-Lengths, and seconds of --think, are a constant (512), a uniform range (100-300), or lognormal by mean and \
-deviation (512~256). In a rate or a trace, latencies count from when a request was due, so that a server \
-that falls behind cannot hide it. Ctrl-C sends nothing more and reports what there is; a second one does \
+Lengths and seconds of --think are a constant (512), a uniform range (100-300), or lognormal by mean and \
+deviation (512~256). With --rate or --trace, a latency counts from when the request was due, so that a server \
+that falls behind cannot hide it. Ctrl-C sends nothing more and reports what there is. A second Ctrl-C does \
 not wait for requests in flight.
 
 Exit status: 0 done; 1 the server cannot be reached, or all requests failed; 2 the command line is wrong.";
@@ -29,9 +29,9 @@ Examples:
   baton bench engine --shape 1b --dtype f32 --samples 3
   baton bench engine --prompts 512 --batches 1,64 --contexts 0,1024 --threads 1 --json report.json
 
-Nothing is served: steps run one after the other, without HTTP and scheduling. A prompt goes in chunks of 512 \
-tokens; a decode sample is 32 steps of the whole batch. The machine's limits are measured before and after, and \
-the better of both counts. Nothing else should run meanwhile.
+It serves nothing: steps run one after the other, without HTTP and scheduling. A prompt is computed in chunks of 512 \
+tokens. A decode sample is 32 steps of the whole batch. The limits of the machine are measured before and after, and \
+the better result counts. Run nothing else meanwhile.
 
 Exit status: 0 done; 1 it could not be measured; 2 the command line is wrong.";
 
@@ -45,18 +45,18 @@ Examples:
   baton bench transfer --lanes file --folder /mnt/nvme0 --folder /mnt/nvme1 --batches 16
   baton bench transfer --lanes object --set object.endpoint=http://store --set object.bucket=b
 
-The pool is read once in a pass, block by block, so that no cache holds the next one; the blocks of a batch lie \
-apart. Every byte is compared after each pass. Without --peer the pool belongs to another process of \
-this host, and the machine's limits are measured beside it: plain copies of one thread, a plain stream over \
-loopback. Nothing else should run meanwhile. The ends of two hosts know each other by cluster.secret, which both find in \
-BATON_CLUSTER__SECRET or in cluster.secret_file.
+A pass reads the pool once, block by block, so that no cache holds the next block. The blocks of a batch lie \
+apart. Every byte is compared after each pass. Without --peer, the pool belongs to another process of \
+this host. Then the limits of the machine are measured, too: plain copies of one thread, and a plain stream over \
+loopback. Run nothing else meanwhile. Two hosts know each other by cluster.secret: set BATON_CLUSTER__SECRET \
+or cluster.secret_file on both.
 
-Over file the pool lies in files, over object in a store, a block in each object: they are written, and then read, at \
-random, at most 16,384 blocks of a file and 1,024 objects in a pass. So many operations are under way as disk.depth and \
-object.requests say. Every byte is compared in the pass that does not count, the ends of each block in the others. \
-Objects are under baton-bench/transfer/.
+For the lane file, the pool is in files. For object, it is in a store, one block per object. Blocks are written, and then \
+read in random order: at most 16,384 blocks of a file and 1,024 objects in a pass. disk.depth and object.requests set how \
+many operations run at once. The pass that does not count compares every byte; the others compare the ends of each block. \
+Objects are written under baton-bench/transfer/.
 
-Exit status: 0 done; 1 it could not be measured, or bytes arrived wrong; 2 the command line is wrong.";
+Exit status: 0 done; 1 it could not be measured, or wrong bytes arrived; 2 the command line is wrong.";
 
 const TIERS_EXAMPLES: &str = "\
 Examples:
@@ -66,54 +66,55 @@ Examples:
   baton bench tiers --prompts 32768 --rounds 1
   baton bench tiers --tiers object --set object.endpoint=http://store --set object.bucket=b
 
-Prompts are computed, asked for again while the device has them, and then from each tier, by servers of their own whose \
-device holds less than two of the three that take turns; the disk is read past its page cache. Every answer is compared \
-(those that may differ, for kv.encoding loses something, are counted), and a prompt counts only for the place that the \
-server says it came from. Beside it stand a plain copy and a plain read of the same bytes, and a decode step, of the same \
-run. Settings of `baton serve` apply (BATON_..., --config, --set) but for those of \
-the tiers' sizes. What is written to a store stays there, under baton-bench/. Nothing else should run meanwhile.
+Prompts are computed, sent again while the device has them, and then read from each tier. Each tier has a server of its \
+own. Three prompts take turns, and the device of that server holds less than two of them. The disk is read past its page \
+cache. Every answer is compared; answers that may differ because kv.encoding is lossy are counted. A prompt counts only for \
+the place that the server reports. The same run measures a plain copy and a plain read of the same bytes, and a decode step.
+
+Settings of `baton serve` apply (BATON_..., --config, --set), except the sizes of the tiers. What is written to a store \
+stays there, under baton-bench/. Run nothing else meanwhile.
 
 Exit status: 0 done; 1 it could not be measured, or an answer was wrong; 2 the command line is wrong.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Load a server that speaks OpenAI's API, and say how it did.
+    /// Load a server that speaks OpenAI's API, and report how fast it answers.
     #[command(after_help = SERVE_EXAMPLES, allow_negative_numbers = true)]
     Serve(Box<ServeBench>),
-    /// Measure the CPU engine alone: prompts, decoding, kernels, beside the limits of the machine.
+    /// Measure the CPU engine alone: prompts, decoding and kernels, next to the limits of the machine.
     #[command(after_help = ENGINE_EXAMPLES)]
     Engine(Box<EngineBench>),
-    /// Measure the transport alone: reads between two processes over each lane, beside the limits of the machine.
+    /// Measure the transport alone: reads between two processes over each lane, next to the limits of the machine.
     #[command(after_help = TRANSFER_EXAMPLES)]
     Transfer(Box<TransferBench>),
-    /// Measure the tiers of the KV cache: first tokens of prompts that come back from each, beside the limits of
+    /// Measure the tiers of the KV cache: time to the first token of prompts from each tier, next to the limits of
     /// the machine.
     #[command(after_help = TIERS_EXAMPLES)]
     Tiers(Box<TiersBench>),
 }
 
-/// What `bench tiers` runs, and where the report goes.
+/// Arguments of `bench tiers`.
 #[derive(Debug, Args)]
 pub(crate) struct TiersBench {
     /// Model: a Hugging Face directory or a GGUF file
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
     pub(crate) model: Option<PathBuf>,
-    /// Instead, a Llama of this size with random weights; an unknown size is answered with the list
+    /// Instead, a Llama of this size with random weights; an unknown size prints the list
     #[arg(long, value_name = "SHAPE", default_value = "125m")]
     pub(crate) shape: String,
     /// Number format of the random weights: f32, f16 or bf16
     #[arg(long, default_value = "bf16")]
     pub(crate) dtype: String,
-    /// Lengths of prompts, in tokens that a cache can have; each has one more, which is computed in any case
+    /// Lengths of prompts, in tokens that a cache can have; each prompt has one more, which is always computed
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "1024,4096,16384")]
     pub(crate) prompts: Vec<u32>,
-    /// How often each prompt comes back from each place; the median is told
+    /// How often each prompt is read from each place; the report has the median
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) rounds: usize,
-    /// host, disk and object [default: host,disk, and object where object.endpoint is set]
+    /// Tiers to measure: host, disk, object [default: host,disk, and object if object.endpoint is set]
     #[arg(long, value_name = "TIER,..", value_delimiter = ',')]
     pub(crate) tiers: Vec<String>,
-    /// Where the files of the disk tier lie meanwhile, in a folder of their own [default: the system's temporary
+    /// Folder for the files of the disk tier; they get a folder of their own in it [default: the system's temporary
     /// folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
@@ -131,13 +132,13 @@ pub(crate) struct TiersBench {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// What `bench engine` runs, and where the report goes.
+/// Arguments of `bench engine`.
 #[derive(Debug, Args)]
 pub(crate) struct EngineBench {
     /// Model: a Hugging Face directory or a GGUF file
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
     pub(crate) model: Option<PathBuf>,
-    /// Instead, a Llama of this size with random weights; an unknown size is answered with the list
+    /// Instead, a Llama of this size with random weights; an unknown size prints the list
     #[arg(long, value_name = "SHAPE", default_value = "125m")]
     pub(crate) shape: String,
     /// Number format of the random weights: f32, f16 or bf16
@@ -146,7 +147,7 @@ pub(crate) struct EngineBench {
     /// Threads that compute [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Keep each thread on processors of its own, whoever else may use them
+    /// Keep each thread on processors of its own, even if other programs use them
     #[arg(long)]
     pub(crate) pin: bool,
     /// Lengths of prompts, in tokens
@@ -155,10 +156,10 @@ pub(crate) struct EngineBench {
     /// Sequences that are decoded at once
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16")]
     pub(crate) batches: Vec<u32>,
-    /// Tokens before the decoded ones; every batch is measured after each
+    /// Tokens before the decoded ones; every batch is measured with each
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "128,2016")]
     pub(crate) contexts: Vec<u32>,
-    /// Samples of each work, after one that does not count; the median is told
+    /// Samples of each measurement, after one that does not count; the report has the median
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) samples: usize,
     /// Write the report as JSON, with every sample and every kernel
@@ -169,11 +170,11 @@ pub(crate) struct EngineBench {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// What `bench transfer` reads, and where the report goes.
+/// Arguments of `bench transfer`.
 #[derive(Debug, Args)]
 pub(crate) struct TransferBench {
-    /// Lanes (local, which is within one process, shm, rdma, tcp, file, object), and after a plus that they bring
-    /// KV encoded (int8), and that they carry checksums
+    /// Lanes: local (within one process), shm, rdma, tcp, file, object. `+int8` encodes KV on the way, `+checksums`
+    /// adds checksums
     #[arg(long, value_name = "LANE,..", value_delimiter = ',', default_value = "shm,tcp,tcp+checksums")]
     pub(crate) lanes: Vec<String>,
     /// Bytes of a block
@@ -190,22 +191,22 @@ pub(crate) struct TransferBench {
     /// Transfers in flight
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,8")]
     pub(crate) in_flight: Vec<usize>,
-    /// Bytes of the pool that is read; of both ends alike, or of the files or objects
+    /// Bytes of the pool that is read; the same at both ends; for file and object, of the files or objects
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub(crate) pool: Bytes,
-    /// Passes that count, after one that does not; the median is told
+    /// Passes that count, after one that does not; the report has the median
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) passes: usize,
     /// Connections of tcp
     #[arg(long, value_name = "N", default_value_t = transport::TcpConfig::default().connections)]
     pub(crate) connections: u16,
-    /// Where files lie meanwhile; may be repeated, for as many devices [default: the system's temporary folder]
+    /// Folder for files; may be repeated, one per device [default: the system's temporary folder]
     #[arg(long, value_name = "DIR", help_heading = "Files and objects")]
     pub(crate) folder: Vec<PathBuf>,
-    /// Leave files and objects for others to read
+    /// Keep files and objects after the run, for another run to read
     #[arg(long, help_heading = "Files and objects")]
     pub(crate) keep: bool,
-    /// TOML file with settings, of which disk.depth and those of object and cluster count
+    /// TOML file with settings; disk.depth and the sections object and cluster are used
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// One of those settings, e.g. `disk.depth=64`; may be repeated
@@ -217,13 +218,13 @@ pub(crate) struct TransferBench {
     /// Address to be read at; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", help_heading = "Two hosts")]
     pub(crate) listen: String,
-    /// The end to read, as it says of itself
+    /// The end to read, as that end prints it
     #[arg(long, value_name = "WHO", help_heading = "Two hosts")]
     pub(crate) peer: Option<Place>,
-    /// Files with a certificate, its key and the authorities, by which tcp is encrypted and each end knows the other
+    /// Files with a certificate, its key and the authorities: tcp is encrypted, and each end checks the other
     #[arg(long, value_names = ["CERTIFICATE", "KEY", "AUTHORITIES"], num_args = 3)]
     pub(crate) tls: Option<Vec<PathBuf>>,
-    /// End with the input
+    /// End when the input ends
     #[arg(long, hide = true, requires = "own")]
     pub(crate) until_closed: bool,
     /// Write the report as JSON
@@ -234,29 +235,29 @@ pub(crate) struct TransferBench {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// What `bench serve` sends, and where the report goes.
+/// Arguments of `bench serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeBench {
-    /// Where the server is
+    /// Address of the server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub(crate) url: String,
-    /// Model to ask [default: the first that the server names]
+    /// Model to use [default: the first that the server names]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// Which API to call
+    /// API to call
     #[arg(long, value_enum, default_value_t = BenchApi::Completions)]
     pub(crate) api: BenchApi,
-    /// Header of every request, e.g. `authorization: Bearer KEY`; may be repeated; not told in reports
+    /// Header of every request, e.g. `authorization: Bearer KEY`; may be repeated; not shown in reports
     #[arg(long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
     /// Fields for every body, e.g. `{"temperature":0.7}`
     #[arg(long, value_name = "JSON")]
     pub(crate) extra: Option<String>,
 
-    /// Closed loop: N users, each of whom waits for an answer before asking again [default: 1]
+    /// Closed loop: N users, each waits for an answer before it sends again [default: 1]
     #[arg(long, value_name = "N", group = "arrivals", help_heading = "When requests are sent")]
     pub(crate) concurrency: Option<u32>,
-    /// Poisson arrivals: R new conversations a second (of one request each, but for --turns)
+    /// Poisson arrivals: R new conversations per second (one request each, unless --turns is set)
     #[arg(long, value_name = "R", group = "arrivals", help_heading = "When requests are sent")]
     pub(crate) rate: Option<f64>,
     /// Arrivals, lengths and shared prefixes of a trace in Mooncake's format (JSON lines)
@@ -268,10 +269,10 @@ pub(crate) struct ServeBench {
         help_heading = "When requests are sent"
     )]
     pub(crate) trace: Option<PathBuf>,
-    /// Play the trace so many times faster
+    /// Play the trace X times faster
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "trace", help_heading = "When requests are sent")]
     pub(crate) trace_speed: f64,
-    /// Tokens that a hash id of the trace stands for
+    /// Tokens per hash id of the trace
     #[arg(
         long,
         value_name = "TOKENS",
@@ -280,7 +281,7 @@ pub(crate) struct ServeBench {
         help_heading = "When requests are sent"
     )]
     pub(crate) trace_block: u32,
-    /// Requests in flight, at most, with --rate or --trace; others wait, and their wait counts
+    /// Most requests in flight with --rate or --trace; others wait, and their wait counts
     #[arg(
         long,
         value_name = "N",
@@ -293,13 +294,13 @@ pub(crate) struct ServeBench {
     /// Requests to send [default: 100, the whole trace, or as many as --duration allows]
     #[arg(long, value_name = "N", help_heading = "When requests are sent")]
     pub(crate) requests: Option<u64>,
-    /// Seconds to send requests for; those in flight then are awaited
+    /// Seconds during which requests are sent; then it waits for those in flight
     #[arg(long, value_name = "SECONDS", help_heading = "When requests are sent")]
     pub(crate) duration: Option<f64>,
-    /// Requests to send before, which are not counted
+    /// Requests to send first, which are not counted
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "When requests are sent")]
     pub(crate) warmup: u64,
-    /// Seconds that a request may take
+    /// Time limit of a request, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, help_heading = "When requests are sent")]
     pub(crate) timeout: f64,
 
@@ -309,26 +310,26 @@ pub(crate) struct ServeBench {
     /// Tokens of an answer
     #[arg(long, value_name = "TOKENS", default_value = "64", help_heading = "What they ask for")]
     pub(crate) output: Spread,
-    /// Tokens before --input that prompts of a group have in common
+    /// Tokens before those of --input that all prompts of a group share
     #[arg(long, value_name = "TOKENS", default_value_t = 0, help_heading = "What they ask for")]
     pub(crate) shared_prefix: u32,
     /// Groups of prompts with a common prefix
     #[arg(long, value_name = "K", default_value_t = 1, requires = "shared_prefix", help_heading = "What they ask for")]
     pub(crate) prefixes: u32,
-    /// Turns of a conversation; each carries all that was said before, with the server's own answers
+    /// Turns of a conversation; each sends all earlier turns with the server's own answers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What they ask for")]
     pub(crate) turns: u32,
     /// Seconds between an answer and the next turn
     #[arg(long, value_name = "SECONDS", default_value = "0", requires = "turns", help_heading = "What they ask for")]
     pub(crate) think: Spread,
-    /// Token ids that prompts are made of, where the server takes ids; elsewhere they are words
+    /// Token ids that prompts are made of, if the server takes ids; otherwise prompts are words
     #[arg(long, value_name = "LOW-HIGH", default_value = "1000-3999", help_heading = "What they ask for")]
     pub(crate) token_ids: TokenIds,
-    /// Where all lengths, texts and times come from
+    /// Seed of all random lengths, texts and times
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "What they ask for")]
     pub(crate) seed: u64,
 
-    /// Limits of a good request: ttft, tpot (mean per token), itl (its longest gap), e2e
+    /// Limits of a good request: ttft, tpot (mean time per token), itl (longest time between tokens), e2e
     #[arg(long, value_name = "ttft=500ms,e2e=5s", help_heading = "The report")]
     pub(crate) slo: Option<Slo>,
     /// Write the report as JSON, with the settings
@@ -342,7 +343,7 @@ pub(crate) struct ServeBench {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// Which API requests go to.
+/// The API that requests use.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum BenchApi {
     /// `/v1/completions`

@@ -1,28 +1,28 @@
-//! The flags that settle the configuration: each has a key, and what several commands share is declared once.
+//! The flags that are settings. Each flag has the key of its setting, and flags of several commands are declared once.
 
 use clap::Args;
 use std::path::PathBuf;
 
-/// What the flags of a command say.
+/// The flags of a command, as given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
-    /// Name, key of the setting, value.
+    /// Name of the flag, key of the setting, value.
     pub(crate) given: Vec<(&'static str, &'static str, String)>,
-    /// `KEY=VALUE`, of `--set`.
+    /// Each `KEY=VALUE` of `--set`.
     pub(crate) set: Vec<String>,
     /// The TOML file.
     pub(crate) config: Option<PathBuf>,
-    /// Whether the process ends with its input.
+    /// Whether the process ends when its input ends.
     pub(crate) until_closed: bool,
 }
 
 /// `baton serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Prefill workers; 0: decode workers compute prompts themselves [default: 1]
+    /// Number of prefill workers; 0: decode workers compute prompts themselves [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     prefill: Option<String>,
-    /// Decode workers [default: 1]
+    /// Number of decode workers [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     decode: Option<String>,
     /// Address of the HTTP server; port 0 takes a free one [default: 127.0.0.1:8000]
@@ -37,7 +37,7 @@ pub(crate) struct Serve {
 /// `baton router`.
 #[derive(Debug, Args)]
 pub(crate) struct Router {
-    /// Session addresses of the workers, with commas between them
+    /// Session addresses of the workers, separated by commas
     #[arg(long, value_name = "ADDR,ADDR")]
     workers: Option<String>,
     /// Address of the HTTP server; port 0 takes a free one [default: 127.0.0.1:8000]
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     /// Name in logs and metrics, unique in the cluster [default: its role, the host's name and the port]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Number in the cluster, unique; 0: made from the name [default: 0]
+    /// Id in the cluster, unique; 0: derived from the name [default: 0]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     #[command(flatten)]
@@ -65,13 +65,13 @@ pub(crate) struct Worker {
     common: Common,
 }
 
-/// What computes, and how its KV moves.
+/// Flags about what computes, and how its KV moves.
 #[derive(Debug, Args)]
 struct Computes {
-    /// What computes: cpu, sim or cuda [default: cpu]
+    /// Device that computes: cpu, sim or cuda [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Slowest lane that KV may take; peers that only slower ones reach are not connected
+    /// Slowest lane that KV may use; a peer that only slower lanes reach is not connected
     #[arg(long, value_name = "LANE")]
     require_lane: Option<String>,
     /// Threads of each worker; 0: as many as cores [default: 0]
@@ -79,7 +79,7 @@ struct Computes {
     threads: Option<String>,
 }
 
-/// What every command takes that serves.
+/// Flags of every command that serves.
 #[derive(Debug, Args)]
 struct Common {
     /// Model to serve: a Hugging Face directory or a GGUF file [default: the bundled model]
@@ -88,7 +88,7 @@ struct Common {
     /// Level of the log, or directives such as `info,router=debug` [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Form of the log: text or json [default: text]
+    /// Format of the log: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
     /// TOML file with settings
@@ -97,13 +97,13 @@ struct Common {
     /// Any setting, e.g. `engine.chunk_tokens=256`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// End with the input: for those that start a server which must not outlive them
+    /// End when the input ends: for programs that start a server which must not outlive them
     #[arg(long, hide = true)]
     until_closed: bool,
 }
 
 impl Serve {
-    /// What they say.
+    /// Returns the flags that were given.
     pub(crate) fn flags(self) -> Flags {
         let own = [
             ("--prefill", "serve.prefill", self.prefill),
@@ -115,14 +115,14 @@ impl Serve {
 }
 
 impl Router {
-    /// What they say.
+    /// Returns the flags that were given.
     pub(crate) fn flags(self) -> Flags {
         self.common.with([("--workers", "cluster.workers", self.workers), ("--listen", "router.listen", self.listen)])
     }
 }
 
 impl Worker {
-    /// What they say.
+    /// Returns the flags that were given.
     pub(crate) fn flags(self) -> Flags {
         let own = [
             ("--listen", "worker.listen", self.listen),
@@ -147,7 +147,7 @@ impl Computes {
 }
 
 impl Common {
-    /// These flags and those of a command.
+    /// Returns these flags and those of a command.
     fn with(self, own: impl IntoIterator<Item = Flag>) -> Flags {
         let common = [
             ("--model", "model.path", self.model),

@@ -48,7 +48,7 @@ impl Bench {
         Ok(Self { name: name.to_owned(), model, steps, works, settings: settings.clone(), isa })
     }
 
-    /// Measures; `progress` is called before each part. Errors: a step failed, or there is no memory.
+    /// Runs the measurement; `progress` is called before each part. Errors: a step failed, or there is no memory.
     pub fn measure(mut self, progress: &mut dyn FnMut(&Progress)) -> Result<Report, BenchError> {
         // Of each work one sample that does not count; and the limits twice.
         let total = self.works.len() * (self.settings.samples + 1) + 2;

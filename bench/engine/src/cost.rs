@@ -19,7 +19,7 @@ pub(crate) struct Cost {
 /// entry: their time is told, and what they could do at best is not known here.
 pub(crate) type Costs = BTreeMap<Operation, Cost>;
 
-/// What a sample of `work` costs.
+/// Returns what a sample of `work` costs.
 pub(crate) fn of(work: Work, model: &CpuModel, layout: &KvLayout) -> Costs {
     let mut costs = Costs::new();
     for run in work.steps() {
@@ -58,7 +58,7 @@ fn attention(run: Run, model: &CpuModel, layout: &KvLayout) -> Cost {
     Cost { operations: cost.operations * sequences, bytes: cost.bytes * sequences }
 }
 
-/// What an operation multiplies in.
+/// Returns what an operation multiplies in.
 pub(crate) fn arithmetic(operation: Operation, model: &CpuModel, layout: &KvLayout) -> Arithmetic {
     match operation {
         Operation::Attention => Arithmetic::of(layout.dtype.into()),

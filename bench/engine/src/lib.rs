@@ -1,12 +1,4 @@
-//! Measures the CPU engine: how fast it computes prompts and decodes, and what share of the machine's limits that is.
-//!
-//! [`Bench::open`] loads a model, [`Bench::measure`] runs the work of [`Settings`] step by step as a worker would
-//! and takes the limits of the machine before and after, [`Report`] says what came of it, and [`page::html`] draws
-//! it.
-//!
-//! What is deliberately absent: the command line and the terminal (`baton bench engine` has them); scheduling,
-//! HTTP and handoffs, which `bench-serve` measures from outside; a verdict, since figures depend on the machine
-//! and on what else it does.
+#![doc = include_str!("../README.md")]
 
 pub mod page;
 

@@ -5,7 +5,7 @@ mod plots;
 use crate::report::{Rates, Report, WorkFigures};
 use bench_report::{Cell, Page, Row, Table, Tile, short};
 
-/// The page for a run.
+/// Returns the page for a run.
 pub fn html(report: &Report) -> String {
     let mut page =
         Page::new(&report.headline(), &report.model, &[report.headline(), report.device.clone(), report.limits_line()]);
@@ -21,7 +21,7 @@ pub fn html(report: &Report) -> String {
     ))
 }
 
-/// The figures that most people look for.
+/// Returns the figures that most people look for.
 fn tiles(report: &Report) -> Vec<Tile> {
     let tile = |name: String, figure: String, beside: String| Tile { name, figure, beside };
     let rate = |work: &WorkFigures, beside: String| {
@@ -85,7 +85,7 @@ fn kernels(work: &WorkFigures) -> Table {
     Table { title: format!("Kernels, {}", work.work), columns: columns.map(str::to_owned).into(), rows: rows.collect() }
 }
 
-/// Four cells: both rates with their shares.
+/// Returns four cells: both rates with their shares.
 fn rates(rates: &Rates) -> [Cell; 4] {
     [
         short(rates.gflop_per_s).into(),

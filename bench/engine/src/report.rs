@@ -230,7 +230,7 @@ impl WorkFigures {
     }
 }
 
-/// What an operation is called.
+/// Returns what an operation is called.
 fn name(operation: Operation) -> &'static str {
     match operation {
         Operation::Embed => "embedding",

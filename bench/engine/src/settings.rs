@@ -25,8 +25,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// All works, in the order in which they are measured. Errors: a number is out of its bounds, `context` (the
-    /// model's) included, or there is nothing to do.
+    /// Returns all works, in the order in which they are measured. Errors: a number is out of its bounds, `context`
+    /// (the model's) included, or there is nothing to do.
     pub(crate) fn works(&self, context: u32) -> Result<Vec<Work>, BenchError> {
         let refuse = |reason: String| Err(BenchError::Settings(reason));
         let contexts = || self.contexts.iter().copied();

@@ -59,12 +59,12 @@ impl Steps {
         Ok(Self { device, stopwatch, vocab, blocks, step: StepId(0) })
     }
 
-    /// The device in words.
+    /// Returns the device in words.
     pub(crate) fn describe(&self) -> String {
         self.device.describe()
     }
 
-    /// Layout of its cache.
+    /// Returns the layout of its cache.
     pub(crate) fn layout(&self) -> &KvLayout {
         self.device.layout()
     }

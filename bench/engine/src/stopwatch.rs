@@ -8,12 +8,12 @@ use std::time::Duration;
 /// How often each operation ran, and for how long in all.
 pub(crate) type Times = BTreeMap<Operation, (u64, Duration)>;
 
-/// Adds up what the device's thread tells; whoever holds another end takes it.
+/// Adds up what the device's thread reports. The holder of the other end takes it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stopwatch(Arc<Mutex<Times>>);
 
 impl Stopwatch {
-    /// What was added up since the last call.
+    /// Takes what was added up since the last call.
     pub(crate) fn take(&self) -> Times {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

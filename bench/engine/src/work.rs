@@ -28,7 +28,7 @@ pub(crate) struct Run {
 }
 
 impl Work {
-    /// Tokens that a sample is about.
+    /// Returns the number of tokens that a sample is about.
     pub(crate) fn tokens(self) -> u32 {
         match self {
             Self::Prompt(tokens) => tokens,
@@ -36,7 +36,7 @@ impl Work {
         }
     }
 
-    /// Sequences.
+    /// Returns the number of sequences.
     pub(crate) fn sequences(self) -> u32 {
         match self {
             Self::Prompt(_) => 1,
@@ -44,7 +44,7 @@ impl Work {
         }
     }
 
-    /// The longest that a sequence becomes.
+    /// Returns the longest that a sequence becomes.
     pub(crate) fn length(self) -> u32 {
         match self {
             Self::Prompt(tokens) => tokens,
@@ -52,7 +52,7 @@ impl Work {
         }
     }
 
-    /// Its steps, in order.
+    /// Returns the steps, in order.
     pub(crate) fn steps(self) -> Vec<Run> {
         match self {
             Self::Prompt(tokens) => prompt(tokens),
@@ -63,7 +63,7 @@ impl Work {
     }
 }
 
-/// The steps of a prompt, which samples where it ends.
+/// Returns the steps of a prompt, which samples where it ends.
 pub(crate) fn prompt(tokens: u32) -> Vec<Run> {
     let chunk = |start: u32| {
         let rows = CHUNK.min(tokens - start);

@@ -1,10 +1,4 @@
-//! Measures policies of eviction, quotas, what encodings of KV lose, and what handoffs and sessions cost, and a
-//! plain client of an object store: `cargo run --release -p bench-lab -- eviction`, `... -- quotas`, `... --
-//! encoding`, `... -- handoff`, `... -- session`, `... -- object`. docs/performance/lab has the figures.
-//!
-//! What is deliberately absent: a verdict, since figures depend on the machine and on what else it does; the speed
-//! of the engine, of the transport and of servers, which `baton bench engine`, `baton bench transfer` and `baton
-//! bench serve` measure.
+#![doc = include_str!("../README.md")]
 
 mod encoding;
 mod eviction;

@@ -19,7 +19,7 @@ const SOMEBODY: &str =
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Address of a server of S3's API that does not check who one is: HOST:PORT.
+    /// Address of a server of S3's API that does not check credentials: HOST:PORT.
     #[arg(long)]
     server: String,
     /// Its bucket.
@@ -59,12 +59,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// As `baton bench transfer` names them.
+/// Returns the key of an object, as `baton bench transfer` names it.
 fn key(options: &Options, n: usize) -> String {
     format!("baton-bench/transfer/{}/{n}", options.bytes)
 }
 
-/// Seconds in which all objects are read.
+/// Reads all objects and returns the seconds that it took.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn seconds(options: &Options, memory: &mut [u8]) -> Result<f64, Box<dyn Error>> {
     let begin = Instant::now();

@@ -32,13 +32,13 @@ impl Process {
         Ok((process, address))
     }
 
-    /// Its number, as the system knows it.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 }
 
-/// The binary, built as this one was.
+/// Returns the path of the binary, built as this one was.
 pub(crate) fn binary() -> Result<PathBuf, Box<dyn Error>> {
     let path = std::env::current_exe()?.with_file_name("baton");
     let built = Command::new("cargo").args(["build", "--release", "--locked", "-p", "baton"]).status()?;

@@ -67,7 +67,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// Its class in the style.
+    /// Returns the class in the style.
     fn class(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -91,18 +91,18 @@ pub enum Form {
 }
 
 impl Axis {
-    /// From 0 to `high`.
+    /// Makes an axis from 0 to `high`.
     pub fn linear(name: &'static str, high: f64) -> Self {
         Self { name, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, logarithmic: false }
     }
 
-    /// From the smallest to the largest number, both positive, each a factor per length.
+    /// Makes an axis from the smallest to the largest number, both positive, on which each length is a factor.
     pub fn logarithmic(name: &'static str, smallest: f64, largest: f64) -> Self {
         // An axis has a length even where all numbers are equal.
         Self { name, low: smallest, high: largest.max(smallest * 1.5), logarithmic: true }
     }
 
-    /// Where a number lies: 0 is the axis's begin, 1 its end.
+    /// Returns where a number lies: 0 is the begin of the axis, 1 its end.
     fn place(&self, number: f64) -> f64 {
         let share = if self.logarithmic {
             (number.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -112,7 +112,7 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
-    /// Round numbers on it.
+    /// Returns round numbers on it.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades = (self.high / self.low).log10();
@@ -135,7 +135,7 @@ impl Axis {
 }
 
 impl Chart {
-    /// The chart as a figure of the page.
+    /// Returns the chart as a figure of the page.
     pub(super) fn svg(&self) -> String {
         let mut text =
             format!("<figure>\n<figcaption><h2>{} <small>{}</small></h2>", escape(self.title), escape(self.y.name));
@@ -229,7 +229,7 @@ impl Chart {
     }
 }
 
-/// A tick's number without digits that say nothing.
+/// Returns the number of a tick without needless digits.
 fn label(number: f64) -> String {
     if number >= 1000.0 {
         return short(number);

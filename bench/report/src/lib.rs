@@ -1,6 +1,4 @@
-//! Pages of figures: tiles, charts and tables as one HTML file without script or network, in light and in dark.
-//!
-//! What is deliberately absent: what the figures are. Whoever measured knows.
+#![doc = include_str!("../README.md")]
 
 mod chart;
 mod table;
@@ -34,7 +32,7 @@ pub struct Tile {
 }
 
 impl Page {
-    /// A page with its title, its heading, and lines under that.
+    /// Makes a page with its title, its heading, and lines under that.
     pub fn new(title: &str, heading: &str, lines: &[String]) -> Self {
         let (title, heading) = (escape(title), escape(heading));
         let mut text = format!(
@@ -86,7 +84,7 @@ impl Page {
         self.text.push_str("</section>\n");
     }
 
-    /// The page, which ends with `footer`.
+    /// Ends the page with `footer` and returns it.
     pub fn end(mut self, footer: &str) -> String {
         let _ = write!(self.text, "<footer>{}</footer>\n</body>\n</html>\n", escape(footer));
         self.text

@@ -38,7 +38,7 @@ pub struct Cell {
 }
 
 impl Row {
-    /// A row of texts.
+    /// Makes a row of texts.
     pub fn new(name: impl Into<String>, cells: impl IntoIterator<Item = String>) -> Self {
         Self { name: name.into(), inner: false, cells: cells.into_iter().map(Cell::from).collect() }
     }
@@ -51,7 +51,7 @@ impl From<String> for Cell {
 }
 
 impl Table {
-    /// The table as part of the page; empty where there are no rows.
+    /// Returns the table as part of the page; empty where there are no rows.
     pub(super) fn html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();

@@ -22,7 +22,7 @@ pub(crate) struct Answer {
     pub(crate) gaps_us: Vec<u32>,
     /// Tokens, as the server counts them.
     pub(crate) usage: Option<Usage>,
-    /// The text, where somebody wants it.
+    /// The text, if it is wanted.
     pub(crate) text: Option<String>,
     /// The stream said that it ends.
     ended: bool,
@@ -87,8 +87,8 @@ impl Usage {
 }
 
 impl Choice {
-    /// Whether the event carries a token: text, a thought, a call of a tool, or, for a token that has no text by
-    /// itself, its probability.
+    /// Returns whether the event carries a token: text, a thought, a call of a tool, or, for a token that has no text
+    /// by itself, its probability.
     fn has_token(&self) -> bool {
         let some = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
         let delta = self.delta.as_ref().is_some_and(|delta| {
@@ -105,7 +105,7 @@ impl Choice {
 }
 
 impl Answer {
-    /// Nothing came yet; `keep`: its text is wanted.
+    /// Makes an answer of which nothing came yet. `keep`: its text is wanted.
     pub(crate) fn new(keep: bool) -> Self {
         Self { text: keep.then(String::new), ..Self::default() }
     }

@@ -58,8 +58,8 @@ pub(crate) enum PlainError {
 }
 
 impl Client {
-    /// Of the server at `url`, for example `http://127.0.0.1:8000` or `http://host/prefix`; `/v1` at its end is
-    /// understood. `headers`: `name: value`, sent with every request.
+    /// Makes a client of the server at `url`, for example `http://127.0.0.1:8000` or `http://host/prefix`; `/v1` at
+    /// its end is understood. `headers`: `name: value`, sent with every request.
     pub(crate) fn new(url: &str, headers: &[String]) -> Result<Self, Malformed> {
         let base = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         let parsed: Uri = base.parse().map_err(|error| Malformed(format!("--url {url:?}: {error}")))?;
@@ -89,7 +89,7 @@ impl Client {
         Ok(Self { pool, fresh, resent: AtomicU64::new(0), base, headers: fields })
     }
 
-    /// The URL of a path of the API.
+    /// Returns the URL of a path of the API.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Requests that were sent again so far.
+    /// Returns the number of requests that were sent again so far.
     pub(crate) fn resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
     }
@@ -134,12 +134,12 @@ async fn text(body: Incoming) -> Result<String, PlainError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What an error answer says, in one short line.
+/// Returns what an error answer says, in one short line.
 pub(crate) async fn complaint(body: Incoming) -> String {
     text(body).await.map_or_else(|error| error.to_string(), |text| brief(&text))
 }
 
-/// The message of an error in OpenAI's form, or the begin of whatever it is, in one line.
+/// Returns the message of an error in OpenAI's form, or the begin of whatever it is, in one line.
 pub(crate) fn brief(text: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let message = [&value["error"]["message"], &value["message"], &value["error"], &value["detail"]];
@@ -148,13 +148,13 @@ pub(crate) fn brief(text: &str) -> String {
     line.join(" ").chars().take(ERROR_CHARS_MAX).collect()
 }
 
-/// Whether the server closed the connection before it answered anything.
+/// Returns whether the server closed the connection before it answered anything.
 fn closed_unanswered(error: &Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(hyper::Error::is_incomplete_message)
 }
 
-/// An error and its causes.
+/// Returns an error and its causes.
 pub(crate) fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

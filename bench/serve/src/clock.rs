@@ -19,13 +19,13 @@ impl Clock {
         self.0.elapsed().as_micros() as u64
     }
 
-    /// The moment so many microseconds after it began.
+    /// Returns the moment so many microseconds after it began.
     pub(crate) fn at(&self, us: u64) -> Instant {
         self.0 + Duration::from_micros(us)
     }
 }
 
-/// Processor time that this process took since it was started.
+/// Returns the processor time that this process took since it was started.
 pub(crate) fn processor_time() -> Duration {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)

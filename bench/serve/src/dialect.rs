@@ -32,7 +32,7 @@ const CALIBRATION_WORDS: [u32; 2] = [64, 192];
 const ATTEMPTS_MAX: usize = 4;
 
 impl Api {
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Completions => "/v1/completions",
@@ -94,7 +94,7 @@ pub(crate) async fn find(client: &Client, settings: &Settings) -> Result<Found, 
     Err(refused(client, settings, &model, &failure))
 }
 
-/// The model's name and what the server calls itself.
+/// Returns the model's name and what the server calls itself.
 async fn model(client: &Client, settings: &Settings) -> Result<(String, Option<String>), BenchError> {
     const MODELS: &str = "/v1/models";
     let url = client.url(MODELS);
@@ -133,7 +133,7 @@ async fn first(
     Ok(answer.usage)
 }
 
-/// How many tokens words have.
+/// Returns how many tokens words have.
 async fn calibrate(
     client: &Client,
     settings: &Settings,
@@ -154,7 +154,7 @@ async fn calibrate(
     Ok(Medium::Words { tokens_per_word: slope, overhead })
 }
 
-/// A prompt of so many words.
+/// Returns a prompt of so many words.
 fn text_prompt(settings: &Settings, count: u32) -> Prompt {
     let content = words(settings.seed, &[Segment { text: Purpose::WarmUp(u64::MAX), tokens: count }], 1.0, 0.0);
     match settings.api {

@@ -13,7 +13,7 @@ pub enum BenchError {
     /// Settings that contradict each other or a bound.
     #[error(transparent)]
     Settings(#[from] Malformed),
-    /// Nobody answers.
+    /// No server answers.
     #[error("cannot reach {url}: {why}; is the server running there? --url says where it is")]
     Unreachable {
         /// What was asked.

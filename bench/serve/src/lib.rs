@@ -1,13 +1,4 @@
-//! The load generator: drives any server that speaks OpenAI's API over HTTP and says how it did.
-//!
-//! [`Run::prepare`] reaches the server and finds out what it understands, [`Run::measure`] sends what [`Settings`]
-//! ask for and notes every request in a [`Record`], [`Report`] says what the records mean, and [`page::html`]
-//! draws it.
-//!
-//! What is deliberately absent: the command line and the terminal (`baton bench serve` has them); TLS and HTTP/2
-//! (a measurement wants nothing between itself and the server); tokenizers: lengths are what the server says they
-//! are. Everything runs on the thread that polls the run, so a stamp is never older than what that thread did
-//! last, and the report says how busy it was.
+#![doc = include_str!("../README.md")]
 
 pub mod page;
 

@@ -27,12 +27,12 @@ pub struct Live {
 }
 
 impl Live {
-    /// Nothing happened yet.
+    /// Makes the counts of a run of which nothing happened yet.
     pub(crate) fn new(warming: bool, requests: Option<u64>) -> Self {
         Self { warming, requests, ..Self::default() }
     }
 
-    /// Half of the latest 1,000 requests had their first token by then.
+    /// Returns the time by which half of the latest 1,000 requests had their first token.
     pub fn ttft_p50_ms(&self) -> Option<f64> {
         let mut latest: Vec<f64> = self.latest_ttft_ms.iter().copied().collect();
         latest.sort_unstable_by(f64::total_cmp);

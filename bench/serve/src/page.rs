@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::summary::Summary;
 use bench_report::{Page, Row, Table, Tile, short};
 
-/// The page for a run.
+/// Returns the page for a run.
 pub fn html(report: &Report, records: &[Record]) -> String {
     let headline = report.headline();
     let mut page = Page::new(&headline, &report.model, &[headline.clone(), report.outcome()]);
@@ -27,7 +27,7 @@ pub fn html(report: &Report, records: &[Record]) -> String {
     page.end(&format!("baton bench serve {}", report.version))
 }
 
-/// The figures that most people look for.
+/// Returns the figures that most people look for.
 fn tiles(report: &Report) -> Vec<Tile> {
     let figures = &report.figures;
     let half = |summary: Option<Summary>| match summary {
@@ -54,7 +54,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
     tiles.map(|(name, (figure, beside))| Tile { name: name.to_owned(), figure, beside }).into()
 }
 
-/// A table of summaries; without rows where no row has any.
+/// Returns a table of summaries; without rows where no row has any.
 fn summaries(title: &str, rows: &[(&'static str, Option<Summary>)], show: impl Fn(f64) -> String) -> Table {
     let row = |(name, summary): &(&'static str, Option<Summary>)| {
         let numbers = summary.map(|it| [it.mean, it.p50, it.p90, it.p99, it.max]);
@@ -74,7 +74,7 @@ fn pairs(title: &str, rows: impl IntoIterator<Item = (String, String)>) -> Table
     Table { title: title.to_owned(), columns: Vec::new(), rows }
 }
 
-/// The settings as the JSON report has them, one level deep.
+/// Returns the settings as the JSON report has them, one level deep.
 fn settings(report: &Report) -> Vec<(String, String)> {
     let value = serde_json::to_value(&report.settings).expect("settings have string keys");
     let mut rows = vec![("prompts".to_owned(), report.prompts.clone())];
@@ -96,7 +96,7 @@ fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A time in the unit that suits it.
+/// Returns a time in the unit that suits it.
 fn milliseconds(ms: f64) -> String {
     if ms >= 10_000.0 { format!("{} s", short(ms / 1000.0)) } else { format!("{} ms", short(ms)) }
 }

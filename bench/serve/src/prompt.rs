@@ -56,7 +56,7 @@ const WORDS: [&str; 64] = [
     "type", "end", "way",
 ];
 
-/// The token ids of segments.
+/// Returns the token ids of segments.
 pub(crate) fn ids(seed: u64, segments: &[Segment], range: TokenIds) -> Vec<u32> {
     let mut ids = Vec::with_capacity(segments.iter().map(|segment| segment.tokens as usize).sum());
     let count = u64::from(range.high - range.low) + 1;
@@ -67,7 +67,7 @@ pub(crate) fn ids(seed: u64, segments: &[Segment], range: TokenIds) -> Vec<u32> 
     ids
 }
 
-/// The words of segments that have about so many tokens. `overhead` comes off the last segment.
+/// Returns the words of segments that have about so many tokens. `overhead` comes off the last segment.
 pub(crate) fn words(seed: u64, segments: &[Segment], tokens_per_word: f64, overhead: f64) -> String {
     let mut text = String::new();
     for (index, segment) in segments.iter().enumerate() {

@@ -25,7 +25,7 @@ pub(crate) enum Purpose {
 }
 
 impl Random {
-    /// The stream of `seed` for `purpose`.
+    /// Makes the stream of `seed` for `purpose`.
     pub(crate) fn new(seed: u64, purpose: Purpose) -> Self {
         let words = match purpose {
             Purpose::Arrivals => [1, 0, 0],
@@ -39,28 +39,28 @@ impl Random {
         words.into_iter().fold(Self(seed), |state, word| Self(mix(state.0 ^ mix(word.wrapping_add(GOLDEN)))))
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
-    /// A number below `end`, which is not 0. The bias is under `end` / 2^64.
+    /// Draws a number below `end`, which is not 0. The bias is under `end` / 2^64.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number in (0, 1].
+    /// Draws a number in (0, 1].
     fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of the exponential distribution with mean 1.
+    /// Draws from the exponential distribution with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -self.unit().ln()
     }
 
-    /// Of the normal distribution with mean 0 and deviation 1 (Box and Muller, 1958).
+    /// Draws from the normal distribution with mean 0 and deviation 1 (Box and Muller, 1958).
     pub(crate) fn normal(&mut self) -> f64 {
         (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }

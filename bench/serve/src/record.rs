@@ -55,12 +55,12 @@ pub enum Failure {
         /// Tokens that came.
         got: u64,
     },
-    /// The run was abandoned while it was in flight: nobody's fault, and counted on its own.
+    /// The run was abandoned while it was in flight. It is counted on its own, and not as a failure.
     Abandoned,
 }
 
 impl Failure {
-    /// What it is counted as.
+    /// Returns the name under which it is counted.
     pub fn kind(&self) -> String {
         match self {
             Self::Connect(_) => "connect".to_owned(),
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// What was said about it; empty where the kind says all.
+    /// Returns what was said about it; empty where the kind says all.
     pub fn detail(&self) -> String {
         match self {
             Self::Connect(why) | Self::Status(_, why) | Self::Broken(why) | Self::Reported(why) => why.clone(),
@@ -119,7 +119,7 @@ impl Record {
         (after_first > 0).then(|| ms(spent) / after_first as f64)
     }
 
-    /// The longest gap between two events with tokens, in milliseconds.
+    /// Returns the longest gap between two events with tokens, in milliseconds.
     pub fn longest_gap_ms(&self) -> Option<f64> {
         self.gaps_us.iter().max().map(|&gap| ms(gap.into()))
     }
@@ -129,7 +129,7 @@ impl Record {
         self.first_us.map_or(0, |_| self.gaps_us.len() as u64 + 1)
     }
 
-    /// Whether it is neither done nor failed.
+    /// Returns whether it is neither done nor failed.
     pub fn abandoned(&self) -> bool {
         self.failure == Some(Failure::Abandoned)
     }

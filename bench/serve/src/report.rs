@@ -173,23 +173,23 @@ impl Report {
         report
     }
 
-    /// Whether every request that ended failed.
+    /// Returns whether every request that ended failed.
     pub fn all_failed(&self) -> bool {
         self.done == 0 && self.failed > 0
     }
 
-    /// Whether latencies from when requests were due and from when they were sent are different things.
+    /// Returns whether latencies from when requests were due and from when they were sent are different things.
     pub fn is_open(&self) -> bool {
         !matches!(self.settings.arrivals, Arrivals::Closed { .. })
     }
 
-    /// Whether no prompt begins like another.
+    /// Returns whether no prompt begins like another.
     fn is_without_prefixes(&self) -> bool {
         let shape = &self.settings.shape;
         !matches!(self.settings.arrivals, Arrivals::Trace { .. }) && shape.shared_prefix == 0 && shape.turns == 1
     }
 
-    /// Why a figure may not be what it seems.
+    /// Returns why a figure may not be what it seems.
     fn doubts(&self, done: &[&Record]) -> Vec<String> {
         let mut doubts = Vec::new();
         let late_ms = self.generator.late_ms.map_or(0.0, |late| late.p99);
@@ -301,7 +301,7 @@ impl Generator {
     }
 }
 
-/// When a request's events with tokens came, in microseconds.
+/// Returns when a request's events with tokens came, in microseconds.
 pub(crate) fn token_times(record: &Record) -> impl Iterator<Item = u64> + '_ {
     let gaps = record.gaps_us.iter().scan(record.first_us.unwrap_or(0), |at, &gap| {
         *at += u64::from(gap);

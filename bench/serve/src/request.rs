@@ -13,7 +13,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// The prompt of the next turn.
+    /// Returns the prompt of the next turn.
     pub(crate) fn ask(&mut self, settings: &Settings, medium: Medium, turn: &Turn) -> Prompt {
         let (tokens_per_word, overhead) = match medium {
             Medium::Ids(range) => return Prompt::Ids(ids(settings.seed, &turn.segments, range)),

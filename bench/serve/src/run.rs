@@ -1,4 +1,5 @@
-//! A run: who sends what when, and the note of what became of it. Everything happens on the thread that polls it.
+//! A run: which requests are sent when, and the note of what became of each. Everything happens on the thread that
+//! polls it.
 
 use crate::alarm;
 use crate::answer::Answer;
@@ -97,12 +98,12 @@ impl Run {
         Ok(Self { inner: Rc::new(inner) })
     }
 
-    /// The model that is asked.
+    /// Returns the model that is used.
     pub fn model(&self) -> &str {
         &self.inner.found.model
     }
 
-    /// How it goes.
+    /// Returns the counts so far.
     pub fn live(&self) -> Live {
         let mut live = self.inner.live.borrow().clone();
         live.elapsed_s = self.inner.clock.get().now_us() as f64 / 1e6;
@@ -177,7 +178,7 @@ impl Inner {
         (failed > 0).then(|| format!("{failed} of {count} requests to warm up failed"))
     }
 
-    /// The closed loop.
+    /// Runs the closed loop.
     async fn users(self: Rc<Self>, count: u32, work: impl Iterator<Item = Conversation> + 'static) {
         let work = Rc::new(RefCell::new(work));
         let mut users = JoinSet::new();

@@ -62,7 +62,7 @@ pub enum Api {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Arrivals {
-    /// So many users, each of whom sends the next request when the last has ended.
+    /// So many users. Each sends its next request when its last one has ended.
     Closed {
         /// Users, at least 1.
         concurrency: u32,
@@ -118,7 +118,7 @@ pub struct TokenIds {
 }
 
 impl Settings {
-    /// Errors: settings that contradict each other or a bound, named as the flags that give them.
+    /// Checks the settings. Errors: settings that contradict each other or a bound, named as the flags that give them.
     pub(crate) fn check(&self) -> Result<(), Malformed> {
         let wrong = |text: String| Err(Malformed(text));
         match &self.arrivals {

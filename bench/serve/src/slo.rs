@@ -19,7 +19,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    /// Whether a request succeeded within all limits, counted from when it was due.
+    /// Returns whether a request succeeded within all limits, counted from when it was due.
     pub(crate) fn met_by(&self, record: &Record) -> bool {
         let within = |limit: Option<f64>, ms: Option<f64>| limit.is_none_or(|limit| ms.is_some_and(|ms| ms <= limit));
         // An answer of one token has no gaps to be too long.
@@ -52,7 +52,7 @@ impl FromStr for Slo {
     }
 }
 
-/// `500ms` or `5s`.
+/// Reads `500ms` or `5s`.
 fn milliseconds(text: &str) -> Result<f64, Malformed> {
     let (digits, unit) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1.0),

@@ -19,12 +19,12 @@ enum Kind {
 }
 
 impl Spread {
-    /// Always this number.
+    /// Makes a spread that is always this number.
     pub fn constant(number: f64) -> Self {
         Self(Kind::Constant(number))
     }
 
-    /// The smallest number that is drawn, the mean, and the largest (infinite for lognormal).
+    /// Returns the smallest number that is drawn, the mean, and the largest (infinite for lognormal).
     pub fn range(&self) -> (f64, f64, f64) {
         match self.0 {
             Kind::Constant(number) => (number, number, number),
@@ -33,7 +33,7 @@ impl Spread {
         }
     }
 
-    /// A number.
+    /// Draws a number.
     pub(crate) fn number(&self, random: &mut Random) -> f64 {
         match self.0 {
             Kind::Constant(number) => number,
@@ -45,7 +45,7 @@ impl Spread {
         }
     }
 
-    /// A count from 1 to `most`.
+    /// Draws a count from 1 to `most`.
     pub(crate) fn count(&self, random: &mut Random, most: u32) -> u32 {
         let drawn = match self.0 {
             Kind::Uniform { low, high } => low.floor() + random.below((high.floor() - low.floor()) as u64 + 1) as f64,

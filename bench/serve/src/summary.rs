@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of samples in any order; `None` where there are none. Sorts them.
+    /// Summarises samples in any order, and sorts them. `None`: there are none.
     pub fn of(samples: &mut [f64]) -> Option<Self> {
         samples.sort_unstable_by(f64::total_cmp);
         let (&min, &max) = (samples.first()?, samples.last()?);
@@ -39,7 +39,7 @@ impl Summary {
     }
 }
 
-/// The smallest sample that at least the share `q` of all does not exceed. `sorted` is not empty and ascends.
+/// Returns the smallest sample that at least the share `q` of all does not exceed. `sorted` is not empty and ascends.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     // The product may lie above the whole number that it stands for by a rounding error: 0.07 * 100.
     let rank = (q * sorted.len() as f64 - 1e-9).ceil().max(1.0) as usize;

@@ -63,7 +63,7 @@ struct Poisson {
 }
 
 impl Turn {
-    /// Tokens that it adds to the prompt.
+    /// Returns the number of tokens that it adds to the prompt.
     pub(crate) fn input_tokens(&self) -> u32 {
         self.segments.iter().map(|segment| segment.tokens).fold(0, u32::saturating_add)
     }
@@ -85,7 +85,7 @@ impl Workload {
         Self { kind, seed, requests_max: settings.requests.unwrap_or(REQUESTS_MAX), next: 0 }
     }
 
-    /// Requests of all conversations together, where it is known before.
+    /// Returns the requests of all conversations together, if their number is known before.
     pub(crate) fn requests(settings: &Settings) -> Option<u64> {
         match &settings.arrivals {
             Arrivals::Trace { trace, .. } => {
@@ -141,7 +141,7 @@ impl Iterator for Workload {
     }
 }
 
-/// A request to warm the server up with, of the run's lengths but of another text. A trace has its mean lengths.
+/// Makes a request to warm the server up with, of the run's lengths but of another text. A trace has its mean lengths.
 pub(crate) fn warm_up(settings: &Settings, index: u64) -> Conversation {
     let purpose = Purpose::WarmUp(index);
     let turns = match &settings.arrivals {

@@ -30,7 +30,7 @@ pub(crate) fn seconds_since(begin: Instant) -> f64 {
     now().duration_since(begin).as_secs_f64()
 }
 
-/// Seconds of plain copies of these records, given by length and number, once for each round.
+/// Measures the seconds of plain copies of these records, given by length and number, once for each round.
 pub(crate) fn copies(records: &[(usize, u32)], rounds: usize) -> io::Result<Vec<f64>> {
     let bytes: usize = records.iter().map(|&(len, count)| len * count as usize).sum();
     let longest = records.iter().map(|&(len, _)| len).max().unwrap_or(0);
@@ -100,7 +100,7 @@ impl RawReads {
         Ok(raw)
     }
 
-    /// Seconds that it takes to read what a turn has. Errors: [`BenchError::Raw`].
+    /// Measures the seconds that it takes to read what a turn has. Errors: [`BenchError::Raw`].
     pub(crate) fn read(&self, turn: usize) -> Result<f64, BenchError> {
         let folder = || self.path.parent().unwrap_or(&self.path).to_owned();
         self.run(Direction::Read, turn).map_err(|why| BenchError::Raw { folder: folder(), why })
@@ -125,12 +125,12 @@ impl RawReads {
         Ok(seconds_since(begin))
     }
 
-    /// The way that reads, and why none that is faster by nature.
+    /// Returns the mover that reads, and why it is not a faster one.
     pub(crate) fn mover(&self) -> String {
         self.mover.status().to_string()
     }
 
-    /// Why the page cache is in the way, if it is.
+    /// Returns why the page cache is in the way, if it is.
     pub(crate) fn buffered(&self) -> Option<String> {
         self.mover.status().buffered.into_iter().flatten().next()
     }
@@ -143,7 +143,7 @@ impl Drop for RawReads {
     }
 }
 
-/// What a record takes in files.
+/// Returns what a record takes in files.
 fn room(len: usize) -> usize {
     len.next_multiple_of(FILE_ALIGN as usize)
 }

@@ -35,8 +35,8 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Measures; `progress` is called before each part. Errors: a server does not do what it should, or the system refuses
-/// memory or files.
+/// Runs the measurement; `progress` is called before each part. Errors: a server does not do what it should, or the
+/// system refuses memory or files.
 pub fn measure(
     subject: &Subject,
     settings: &Settings,
@@ -250,7 +250,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The spread of the samples, and the fewest tokens that came from the place. Errors: none came from there.
+    /// Returns the spread of the samples, and the fewest tokens that came from the place. Errors: none came from
+    /// there.
     fn spread(&mut self, samples: Samples, tokens: u32, place: &'static str) -> Result<(Spread, u64), BenchError> {
         let Samples { seconds, tokens: least, others, differ, came } = samples;
         let Some(least) = least else { return Err(BenchError::Elsewhere { tokens, place, came }) };

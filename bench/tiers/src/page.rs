@@ -10,7 +10,7 @@ const MARGIN: f64 = 1.6;
 /// Room above the highest point of a linear axis.
 const HEADROOM: f64 = 1.08;
 
-/// The page for a run.
+/// Returns the page for a run.
 pub fn html(report: &Report) -> String {
     let heading = "Prompts that come back from tiers";
     let mut page =
@@ -27,7 +27,7 @@ pub fn html(report: &Report) -> String {
     ))
 }
 
-/// Of the longest prompts: how much sooner each tier brings the first token than computing does.
+/// Returns how much sooner each tier brings the first token of the longest prompts than computing does.
 fn tiles(report: &Report) -> Vec<Tile> {
     let Some(longest) = report.prompts.iter().max_by_key(|prompt| prompt.tokens) else { return Vec::new() };
     let tile = |row: &Row| Tile {
@@ -66,7 +66,7 @@ fn charts(report: &Report) -> Vec<Chart> {
     charts
 }
 
-/// A line for each place that has two points, over the lengths.
+/// Returns a line for each place that has two points, over the lengths.
 fn lines(report: &Report, value: fn(&Row) -> Option<f64>) -> Vec<Series> {
     let Some(places) = report.prompts.first().map(|prompt| &prompt.rows) else { return Vec::new() };
     let line = |(place, colour): (&'static str, Colour)| {

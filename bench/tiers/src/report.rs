@@ -89,7 +89,7 @@ pub struct Wear {
 }
 
 impl Spread {
-    /// Of these samples, of which there is one at least.
+    /// Makes the spread of these samples, of which there is at least one.
     pub(crate) fn of(samples: &[f64]) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -99,19 +99,19 @@ impl Spread {
 }
 
 impl Wear {
-    /// Bytes written for each byte that was read later; `None`: nothing was.
+    /// Returns the bytes written for each byte that was read later; `None`: nothing was.
     pub fn written_per_read(&self) -> Option<f64> {
         (self.read > 0).then(|| self.written as f64 / self.read as f64)
     }
 }
 
-/// Milliseconds, short.
+/// Returns milliseconds, short.
 pub(crate) fn ms(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{}", short(-seconds * 1e3)) } else { short(seconds * 1e3) }
 }
 
 impl PromptFigures {
-    /// What it is about, in one line.
+    /// Returns what the row is about, in one line.
     pub(crate) fn headline(&self) -> String {
         format!(
             "{} tokens, {} MiB: plain copy {} ms, raw read {} ms, a decode step {} ms",
@@ -125,7 +125,7 @@ impl PromptFigures {
 }
 
 impl Row {
-    /// Its cells, in the order of [`COLUMNS`].
+    /// Returns its cells, in the order of [`COLUMNS`].
     pub(crate) fn cells(&self) -> [String; 7] {
         let Spread { median, min, max } = self.first_token_s;
         let optional = |value: Option<String>| value.unwrap_or_default();
@@ -146,12 +146,12 @@ pub(crate) const COLUMNS: [&str; 7] =
     ["first token", "from-to", "tokens from it", "of computing", "over device", "goal", "of goal"];
 
 impl Report {
-    /// What was measured, in one line.
+    /// Returns what was measured, in one line.
     pub(crate) fn headline(&self) -> String {
         format!("{}; {TURNS} prompts of each length in turn, {} rounds", self.model, self.settings.rounds)
     }
 
-    /// What a reader should know, with what the spread of the figures says.
+    /// Returns what a reader should know, with what the spread of the figures says.
     pub(crate) fn all_notes(&self) -> Vec<String> {
         let rows = self.prompts.iter().flat_map(|prompt| prompt.rows.iter().map(move |row| (prompt.tokens, row)));
         let wide = rows.filter(|(_, row)| row.first_token_s.max > SPREAD_MAX * row.first_token_s.min);
@@ -166,7 +166,7 @@ impl Report {
         notes
     }
 
-    /// Wear of a tier, in words.
+    /// Returns the wear of a tier, in words.
     pub(crate) fn wear_line(wear: &Wear) -> String {
         let mib = |bytes: u64| short(bytes as f64 / f64::from(1 << 20));
         let ratio = wear.written_per_read().map_or("nothing was read".to_owned(), |ratio| {

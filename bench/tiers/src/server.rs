@@ -35,7 +35,7 @@ pub(crate) const SOURCES: [&str; 5] = ["device", "host", "disk", "object", "comp
 /// A running server. Dropping it ends it.
 pub(crate) struct Server {
     process: Child,
-    /// Nobody reads it after the welcome, which fits the pipe; it is open so that nothing breaks.
+    /// It is not read after the welcome, which fits the pipe. It is open so that nothing breaks.
     _output: BufReader<ChildStdout>,
     address: SocketAddr,
     /// Stays open between requests, as a client's does.
@@ -55,8 +55,8 @@ pub(crate) struct Answer {
 pub(crate) struct Counts(String);
 
 impl Server {
-    /// One for prompts of the length, with these tiers, which take all that is computed. Its log and the files of
-    /// its disk tier lie in the folder. Errors: it does not start.
+    /// Starts a server for prompts of the length, with these tiers, which take all that is computed. Its log and the
+    /// files of its disk tier lie in the folder. Errors: it does not start.
     pub(crate) fn start(subject: &Subject, tokens: u32, tiers: &[Tier], folder: &Path) -> Result<Self, BenchError> {
         let log = folder.join("log");
         let mut command = Command::new(&subject.program);
@@ -107,7 +107,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The tiers that it has.
+    /// Returns the tiers that it has.
     pub(crate) fn tiers(&self) -> &[Tier] {
         &self.tiers
     }
@@ -130,7 +130,7 @@ impl Server {
         }
     }
 
-    /// What it counts now.
+    /// Reads what it counts now.
     pub(crate) fn counts(&self) -> Result<Counts, BenchError> {
         let path = "/metrics";
         match self.exchange("GET", path, "") {
@@ -140,8 +140,8 @@ impl Server {
         }
     }
 
-    /// By HTTP/1.1, over a connection that is kept. The server closes one that was idle for long: then over
-    /// another one.
+    /// Sends a request by HTTP/1.1 over a connection that is kept. The server closes one that was idle for long: then
+    /// over another one.
     fn exchange(&self, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: bench-tiers\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -203,7 +203,7 @@ impl Drop for Server {
 }
 
 impl Counts {
-    /// The sum of the samples of a metric that have the labels.
+    /// Returns the sum of the samples of a metric that have the labels.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let of = |line: &&str| {
@@ -213,7 +213,7 @@ impl Counts {
         self.0.lines().filter(of).filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
-    /// Prompt tokens so far, in the order of [`SOURCES`].
+    /// Returns the prompt tokens so far, in the order of [`SOURCES`].
     pub(crate) fn tokens(&self) -> [u64; 5] {
         let name = format!("{}_sum", name::prompt_source_tokens);
         SOURCES.map(|source| self.sum(&name, &[("source", source)]) as u64)
@@ -224,7 +224,7 @@ impl Counts {
         self.sum(name::tier_records, &[("tier", tier.name()), ("state", "held")]) as u64
     }
 
-    /// Bytes that were written to the tier, and read from it.
+    /// Returns the bytes that were written to the tier, and read from it.
     pub(crate) fn moved(&self, tier: Tier) -> [u64; 2] {
         let moved =
             |direction| self.sum(name::tier_moved_bytes, &[("tier", tier.name()), ("direction", direction)]) as u64;
@@ -232,7 +232,7 @@ impl Counts {
     }
 }
 
-/// The end of the log of a server that did not start, in one line.
+/// Returns the end of the log of a server that did not start, in one line.
 fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

@@ -48,7 +48,7 @@ pub struct Subject {
 }
 
 impl Settings {
-    /// Errors: a number is out of its bounds, or the model cannot do it.
+    /// Checks the settings. Errors: a number is out of its bounds, or the model cannot do it.
     pub(crate) fn check(&self, subject: &Subject) -> Result<(), BenchError> {
         let refuse = |why: String| Err(BenchError::Settings(why));
         if self.prompts.is_empty() || self.prompts.len() > LENGTHS_MAX {
@@ -70,13 +70,13 @@ impl Settings {
 }
 
 impl Subject {
-    /// Blocks of a prompt that can come from a cache.
+    /// Returns the number of blocks of a prompt that can come from a cache.
     pub(crate) fn blocks(&self, tokens: u32) -> u32 {
         tokens / self.layout.block_tokens
     }
 
-    /// What comes from a tier for a prompt: the length of each record, and how many there are. Of a group with a
-    /// window only what the last token sees is needed.
+    /// Returns what comes from a tier for a prompt: the length of each record, and how many there are. A group with a
+    /// window needs only what the last token sees.
     pub(crate) fn records(&self, tokens: u32) -> Vec<(usize, u32)> {
         let blocks = self.blocks(tokens);
         let seen = |window: u32| window.div_ceil(self.layout.block_tokens).min(blocks);
@@ -84,20 +84,20 @@ impl Subject {
         groups.map(|(at, group)| (self.layout.stored_bytes(at), group.window.map_or(blocks, seen))).collect()
     }
 
-    /// The device's memory for prompts of the length.
+    /// Returns the device's memory for prompts of the length.
     pub(crate) fn device_bytes(&self, tokens: u32) -> u64 {
         let usable = f64::from(self.whole(tokens)) * DEVICE_PROMPTS;
         let blocks = usable / (1.0 - f64::from(self.reserve_percent.min(99)) / 100.0);
         blocks.ceil() as u64 * self.block_bytes()
     }
 
-    /// Room of a tier for all prompts of the length, and to spare.
+    /// Returns the room of a tier for all prompts of the length, and to spare.
     pub(crate) fn tier_bytes(&self, tokens: u32) -> u64 {
         let each = self.block_bytes() + BESIDE_RECORD * self.layout.groups.len() as u64;
         u64::from(self.whole(tokens)) * TURNS as u64 * each * 5 / 4
     }
 
-    /// The prompt of so many tokens, and one more, that has this turn: ids from the middle of the vocabulary,
+    /// Makes the prompt of so many tokens, and one more, that has this turn: ids from the middle of the vocabulary,
     /// drawn from turn and length.
     pub(crate) fn prompt(&self, tokens: u32, turn: usize) -> Vec<u32> {
         let quarter = (self.vocab as u64 / 4).max(1);
@@ -109,7 +109,7 @@ impl Subject {
         (0..=tokens).map(|_| draw()).collect()
     }
 
-    /// Blocks of a prompt and of what is decoded after it.
+    /// Returns the number of blocks of a prompt and of what is decoded after it.
     fn whole(&self, tokens: u32) -> u32 {
         (tokens + 1 + DECODED).div_ceil(self.layout.block_tokens) + 1
     }

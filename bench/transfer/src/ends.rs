@@ -38,20 +38,20 @@ pub fn own(pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result
     own_beside(&Hub::new(), pool_bytes, listen, trust)
 }
 
-/// An owner that agents of the same hub reach within this process.
+/// Makes an owner that agents of the same hub reach within this process.
 pub(crate) fn own_beside(hub: &Hub, pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
     let agent = Agent::start(hub, config(OWNER, listen, trust), ProgressWord::new(), Box::new(|_| true))?;
     agent.register(pool(pool_bytes)?);
     Ok(Owner { agent })
 }
 
-/// What an agent listens on whose peers are all of this process.
+/// Returns the settings of an agent that listens nowhere, because all its peers are of this process.
 pub(crate) fn nowhere() -> ListenConfig {
     ListenConfig { bind: String::new(), advertise: String::new() }
 }
 
 impl Owner {
-    /// Where readers find it.
+    /// Returns where readers find it.
     pub fn place(&self) -> Place {
         let PeerAddress { process, unix, tcp } = self.agent.address();
         Place { process, unix, tcp }
@@ -109,7 +109,7 @@ impl Reader {
         }
     }
 
-    /// The transfers of a pass over the pool, and how long it took to prepare them. The blocks of a transfer are
+    /// Prepares the transfers of a pass over the pool, and returns how long that took. The blocks of a transfer are
     /// apart, as those of a KV cache are, so that none can be merged.
     pub(crate) fn prepare(&self, cell: Cell) -> Result<(Vec<Prepared>, Duration), BenchError> {
         let blocks = self.bytes / cell.bytes;

@@ -38,7 +38,7 @@ pub enum BenchError {
     /// A transfer of objects failed.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// Somebody else writes or deletes the same objects.
+    /// Another process writes or deletes the same objects.
     #[error("an object of this run was written or deleted by somebody else: two runs on one bucket disturb each other")]
     Disturbed,
     /// A transfer did not end in time.
@@ -55,7 +55,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// A transfer over that did not end.
+    /// Makes the error for a transfer over a lane that did not end.
     pub(crate) fn hangs(over: impl fmt::Display) -> Self {
         Self::Hangs(over.to_string(), PATIENCE.as_secs())
     }

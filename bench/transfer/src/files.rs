@@ -38,7 +38,7 @@ impl<'a> RunFiles<'a> {
         Self { settings, paths: folders.map(|(n, folder)| folder.join(format!("{NAME}-{n}"))).collect() }
     }
 
-    /// Errors: of the system, with the path.
+    /// Opens the files. Errors: of the system, with the path.
     pub(crate) fn open(&self, cell: Cell, own: &Own) -> Result<FileBlocks, BenchError> {
         let depth = self.settings.files.depth;
         let config = FileConfig { name: "bench".to_owned(), depth, posted_max: cell.in_flight, io_uring: true };
@@ -51,7 +51,7 @@ impl<'a> RunFiles<'a> {
         Ok(FileBlocks { mover, file, memory, bytes: cell.bytes })
     }
 
-    /// Which way was taken, and where the files are.
+    /// Returns which way was taken, and where the files are.
     pub(crate) fn told(&self, blocks: &FileBlocks) -> String {
         let status = blocks.mover.status();
         let folders: Vec<_> = self.settings.files.folders.iter().map(|it| it.display().to_string()).collect();

@@ -59,7 +59,7 @@ impl Pair {
         }
     }
 
-    /// The end of a read that was posted. Errors: it failed, or nothing comes.
+    /// Waits for the end of a read that was posted. Errors: it failed, or nothing comes.
     fn read(&self) -> Result<(), BenchError> {
         match self.awaited()? {
             AgentEvent::Ended(completion) => Ok(completion.result.map(drop)?),
@@ -84,7 +84,7 @@ impl Pair {
     }
 }
 
-/// The rows of one read over each lane that is measured, and of the wake-ups that it is compared with.
+/// Returns the rows of one read over each lane that is measured, and of the wake-ups that it is compared with.
 pub(crate) fn rows(wires: &[Wire]) -> Result<Vec<Row>, BenchError> {
     let row = |peer, lane, seconds| Row::plain(peer, lane, READ_BYTES, 1, seconds);
     let mut rows = vec![row("eventfd", "to a thread and back".to_owned(), ping_pong()?)];
@@ -128,7 +128,7 @@ pub(crate) fn rows(wires: &[Wire]) -> Result<Vec<Row>, BenchError> {
     Ok(rows)
 }
 
-/// Seconds of `timed`, which is given numbers from 0; `between` is not timed: it comes before each.
+/// Returns the seconds of `timed`, which gets numbers from 0. `between` comes before each and is not timed.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn median(
     mut timed: impl FnMut(usize) -> Result<(), BenchError>,
@@ -145,7 +145,8 @@ fn median(
     Ok(times[REPEATS / 2])
 }
 
-/// Seconds to wake another thread by an eventfd and be woken by it: one right after the other, as the reads.
+/// Measures the seconds to wake another thread by an eventfd and to be woken by it: one right after the other, as the
+/// reads.
 fn ping_pong() -> Result<f64, BenchError> {
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
     let (there, back) = (bell()?, bell()?);

@@ -28,7 +28,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Errors: settings that cannot be.
+    /// Makes the objects. Errors: settings that cannot be.
     pub(crate) fn new(store: &Store, cell: Cell, own: &Own) -> Result<Self, BenchError> {
         let config = ObjectConfig {
             name: "bench".to_owned(),
@@ -48,7 +48,7 @@ impl Objects {
         Ok(Self { mover, memory, in_flight: cell.in_flight, bytes: cell.bytes })
     }
 
-    /// Has the store forget these.
+    /// Removes these from the store.
     pub(crate) fn remove(&self, blocks: &[usize]) -> Result<(), BenchError> {
         for some in blocks.chunks(self.in_flight) {
             let delete = |block: &usize| self.mover.prepare(ObjectWork::Delete { key: self.key(*block) });

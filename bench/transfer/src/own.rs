@@ -30,7 +30,7 @@ pub(crate) trait Storage {
     /// Waits for the end of a transfer. The time in which its bytes moved.
     fn wait(&self, transfer: &Self::Transfer) -> Result<Duration, BenchError>;
 
-    /// Has these blocks be such that they can be written.
+    /// Makes these blocks ready to be written.
     fn make_way(&self, blocks: &[usize]) -> Result<(), BenchError>;
 }
 
@@ -54,8 +54,8 @@ struct Turn<'a, S: Storage> {
 }
 
 impl Own {
-    /// Of the pool's blocks, no more than `blocks_max`, drawn at random: a device must not guess which one comes
-    /// next. They are the same in every run. Errors: of the system.
+    /// Chooses no more than `blocks_max` of the pool's blocks, drawn at random: a device must not guess which one
+    /// comes next. They are the same in every run. Errors: of the system.
     pub(crate) fn new(settings: &Settings, cell: Cell, blocks_max: usize) -> Result<Self, BenchError> {
         let memory = Arc::new(PrivateMemory::new(cell.bytes * cell.batch * cell.in_flight)?);
         let blocks = draw(settings.pool_bytes / cell.bytes, blocks_max);
@@ -88,7 +88,7 @@ impl Own {
         Ok([row(written, WRITE), row(read, READ)])
     }
 
-    /// The transfers of a pass.
+    /// Returns the transfers of a pass.
     fn prepare<S: Storage>(&self, storage: &S, direction: Direction) -> Result<(Vec<S::Transfer>, Passes), BenchError> {
         let begin = now();
         let transfers = self.blocks.chunks(self.cell.batch).enumerate();
@@ -98,12 +98,12 @@ impl Own {
         Ok((transfers, passes))
     }
 
-    /// The first place in memory of a transfer: where that was which has to end before it.
+    /// Returns the first place in memory of a transfer. The transfer that had it before has to end first.
     fn first(&self, turn: usize) -> usize {
         turn % self.cell.in_flight * self.cell.batch
     }
 
-    /// The blocks of a transfer, with their places in memory.
+    /// Returns the blocks of a transfer, with their places in memory.
     fn of(&self, turn: usize) -> impl Iterator<Item = (usize, usize)> {
         let blocks = self.blocks.iter().copied().skip(turn * self.cell.batch).take(self.cell.batch);
         blocks.zip(self.first(turn)..)
@@ -113,7 +113,7 @@ impl Own {
         self.cell.bytes / WORD
     }
 
-    /// A word of a place in memory, which no transfer touches now: those of the place have ended, or begin later.
+    /// Returns a word of a place in memory, which no transfer uses now: those of the place have ended, or begin later.
     fn at(&self, place: usize, word: usize) -> *mut u64 {
         let at = place * self.words() + word;
         assert!((at + 1) * WORD <= self.memory.len(), "a place of the memory");
@@ -130,18 +130,18 @@ impl Own {
         unsafe { self.at(place, word).replace(0) }
     }
 
-    /// What a block is full of in the first pass, between its ends.
+    /// Returns the content of a block in the first pass, between its ends.
     fn inner(&self, block: usize) -> impl Iterator<Item = (usize, u64)> {
         let first = block * self.words();
         (1..self.words() - 1).map(move |at| (at, word(first + at)))
     }
 
-    /// The first word of a block, and the last one.
+    /// Returns the first word of a block, and the last one.
     fn ends(&self) -> [usize; 2] {
         [0, self.words() - 1]
     }
 
-    /// Has what is to be written in memory, and nothing where something is to be read.
+    /// Prepares memory: with what is to be written, or cleared for what is to be read.
     fn before(&self, turn: usize, direction: Direction, pass: usize) {
         for (block, place) in self.of(turn) {
             match direction {
@@ -156,7 +156,7 @@ impl Own {
         }
     }
 
-    /// Whether a transfer read what was written.
+    /// Returns whether a transfer read what was written.
     fn is_right(&self, turn: usize, pass: usize) -> bool {
         self.of(turn).all(|(block, place)| {
             let whole = pass > 0 || self.inner(block).all(|(at, word)| self.take(place, at) == word);
@@ -186,17 +186,17 @@ impl<S: Storage> Turns for Turn<'_, S> {
     }
 }
 
-/// What a block begins and ends with in a pass; never 0.
+/// Returns the word with which a block begins and ends in a pass; never 0.
 fn mark(block: usize, pass: usize) -> u64 {
     mixed(((pass as u64) << 32) + block as u64 + 1)
 }
 
-/// Each number as another one, and 0 alone as 0.
+/// Maps each number to another one, and 0 alone to 0.
 fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// At most `most` of the numbers below `all`, each once, at random, and always the same ones.
+/// Draws at most `most` of the numbers below `all`, each once, at random, and always the same ones.
 fn draw(all: usize, most: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..all).collect();
     let most = most.min(all);

@@ -8,7 +8,7 @@ const COLOURS: [Colour; 4] = [Colour::First, Colour::Second, Colour::Third, Colo
 /// Room around the points.
 const MARGIN: f64 = 1.6;
 
-/// The page for a run.
+/// Returns the page for a run.
 pub fn html(report: &Report) -> String {
     let settings = &report.settings;
     let heading = "Transfers over each lane";
@@ -25,7 +25,7 @@ pub fn html(report: &Report) -> String {
     ))
 }
 
-/// The fastest of each lane.
+/// Returns the fastest of each lane.
 fn tiles(report: &Report) -> Vec<Tile> {
     let fastest = |over: &str, operation: &str| {
         let of_over = |row: &&Row| row.peer == "baton" && row.lane == over && row.operation == operation;
@@ -56,7 +56,7 @@ fn charts(report: &Report) -> Vec<Chart> {
     charts
 }
 
-/// A line for each lane, and the machine's limits beside it.
+/// Returns a line for each lane, and the machine's limits beside it.
 fn chart(
     report: &Report,
     in_flight: usize,

@@ -32,7 +32,7 @@ const LARGEST: usize = 127;
 /// Memory that both ends can have.
 pub(crate) type Pool = Arc<SealedMemory>;
 
-/// Memory, touched and full of what the owner has.
+/// Makes memory, touched and full of what the owner has.
 pub(crate) fn pool(bytes: usize) -> io::Result<Pool> {
     let pool = Arc::new(SealedMemory::new("bench", bytes)?.of_parts(*PART));
     // SAFETY: the places are inside the pool and aligned; see `places`.
@@ -40,7 +40,7 @@ pub(crate) fn pool(bytes: usize) -> io::Result<Pool> {
     Ok(pool)
 }
 
-/// The word at place `n` of a full pool: four numbers, drawn at random.
+/// Returns the word at place `n` of a full pool: four numbers, drawn at random.
 pub(crate) fn word(n: usize) -> u64 {
     let drawn = ((n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).to_le_bytes();
     let mut codes = [drawn[0], drawn[1], drawn[2], drawn[3]].map(usize::from);
@@ -50,8 +50,8 @@ pub(crate) fn word(n: usize) -> u64 {
     codes.into_iter().rev().fold(0, |word, code| word << 16 | u64::from(NUMBERS[code]))
 }
 
-/// The place of each word of a pool. Only this thread touches it then: the reader between its passes, the owner
-/// before it says where it is.
+/// Returns the place of each word of a pool. Only this thread touches the pool then: the reader between its passes,
+/// the owner before it says where it is.
 fn places(pool: &Pool) -> impl Iterator<Item = (usize, *mut u64)> {
     let first = pool.as_ptr().cast::<u64>();
     (0..pool.len() / 8).map(move |n| (n, first.wrapping_add(n)))

@@ -62,7 +62,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Blocks that are read one by one.
+    /// Returns the blocks that are read one by one.
     pub(crate) fn plain(peer: &'static str, lane: String, bytes: usize, in_flight: usize, seconds: f64) -> Self {
         Self {
             peer,
@@ -82,7 +82,7 @@ impl Row {
         }
     }
 
-    /// Who read over what, or wrote.
+    /// Returns the system and the lane, and whether it wrote, as tables name them.
     pub(crate) fn who(&self) -> String {
         match (self.peer, self.operation) {
             ("baton", WRITE) => format!("{}, {WRITE}", self.lane),
@@ -91,7 +91,7 @@ impl Row {
         }
     }
 
-    /// The times of a transfer, in the order of [`TIMES`].
+    /// Returns the times of a transfer, in the order of [`TIMES`].
     pub(crate) fn times(&self) -> [Option<f64>; 6] {
         [self.mean_us, self.p50_us, self.p99_us, self.prepare_us, self.post_us, self.wire_us]
     }
@@ -100,7 +100,7 @@ impl Row {
 /// What the times of a transfer are called.
 pub(crate) const TIMES: [&str; 6] = ["mean", "P50", "P99", "prepare", "post", "wire"];
 
-/// Bytes, as people say them.
+/// Returns a number of bytes in the unit that suits it.
 pub(crate) fn size(bytes: usize) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -110,7 +110,7 @@ pub(crate) fn size(bytes: usize) -> String {
 }
 
 impl fmt::Display for Report {
-    /// A table for a terminal.
+    /// Returns a table for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = self.rows.iter().map(|row| row.who().len()).max().unwrap_or(0).max(4) + 1;
         write!(f, "{:<who$}{:>9}{:>7}{:>10}{:>8}{:>10}", "over", "block", "batch", "in flight", "GB/s", "us/block")?;

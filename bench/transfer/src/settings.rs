@@ -65,7 +65,7 @@ pub struct Store {
     pub region: String,
     /// Bucket of all objects.
     pub bucket: String,
-    /// Who asks.
+    /// Credentials of the requests.
     #[serde(skip)]
     pub credentials: ObjectCredentials,
     /// Requests under way at once, whatever is in flight.
@@ -121,7 +121,7 @@ pub(crate) struct Cell {
 }
 
 impl Over {
-    /// The lane, where it is one to a peer.
+    /// Returns the lane, if it is one to a peer.
     pub(crate) fn wire(self) -> Option<Wire> {
         match self {
             Self::Peer(wire) => Some(wire),
@@ -129,7 +129,7 @@ impl Over {
         }
     }
 
-    /// Whether it can do that.
+    /// Returns whether it can do that.
     pub(crate) fn takes(self, cell: Cell) -> bool {
         // An object that is missing is no failure of its neighbours, so a transfer is about one.
         self != Self::Object || cell.batch == 1
@@ -155,7 +155,7 @@ impl fmt::Display for Wire {
 }
 
 impl fmt::Display for Place {
-    /// As [`Place::from_str`] reads it.
+    /// Writes it as [`Place::from_str`] reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}@{}", self.process, self.tcp)
     }
@@ -180,7 +180,7 @@ fn names<S: serde::Serializer>(over: &[Over], serializer: S) -> Result<S::Ok, S:
 }
 
 impl Settings {
-    /// All cells that fit the pool, in the order in which they are measured. Errors: a number is out of its
+    /// Returns all cells that fit the pool, in the order in which they are measured. Errors: a number is out of its
     /// bounds, or nothing fits.
     pub(crate) fn cells(&self) -> Result<Vec<Cell>, BenchError> {
         let refuse = |why: String| Err(BenchError::Settings(why));

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use transport::Memory;
 
-/// Seconds of a pass over `from` into `to`, which are as long, in blocks of `bytes`. Both ends are threads of this
-/// process.
+/// Measures the seconds of a pass over `from` into `to`, which are as long, in blocks of `bytes`. Both ends are
+/// threads of this process.
 pub(crate) fn pass(passes: usize, from: &Pool, to: &Pool, bytes: usize) -> Result<f64, BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let receiver = TcpStream::connect(listener.local_addr()?)?;

@@ -154,7 +154,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The row of a cell of a peer.
+/// Returns the row of a cell of a peer.
 fn measure(settings: &Settings, reader: &Reader, over: Wire, cell: Cell, ours: &Pool) -> Result<Row, BenchError> {
     // Prepared once and posted again in every pass, as an engine would that reads the same blocks again.
     let (transfers, preparing) = reader.prepare(cell)?;
@@ -170,15 +170,15 @@ fn measure(settings: &Settings, reader: &Reader, over: Wire, cell: Cell, ours: &
     Ok(passes.row(over.to_string(), READ, cell, ours.len() / cell.bytes))
 }
 
-/// A pass over a pool that is cleared before, so that one which moves nothing is noticed, and compared after, both
-/// outside of the pass's time. `None`: what is there is not the owner's.
+/// Runs a pass over a pool that is cleared before, so that a pass which moves nothing is noticed. The pool is compared
+/// after it. Neither counts as time of the pass. `None`: what is there is not the owner's.
 fn compared<T>(ours: &Pool, pass: impl FnOnce() -> Result<T, BenchError>) -> Result<Option<T>, BenchError> {
     clear(ours);
     let passed = pass()?;
     Ok(is_filled(ours).then_some(passed))
 }
 
-/// What plain copies on one thread do, between two memories of this process, and a plain stream.
+/// Measures what plain copies on one thread do, between two memories of this process, and a plain stream.
 fn limit_rows(settings: &Settings, from: &Pool, to: &Pool, bytes: usize) -> Result<[Row; 2], BenchError> {
     let copy = || {
         for at in (0..from.len()).step_by(bytes) {
@@ -196,7 +196,7 @@ fn limit_rows(settings: &Settings, from: &Pool, to: &Pool, bytes: usize) -> Resu
     ])
 }
 
-/// Seconds of the median of so many passes, after one that does not count.
+/// Returns the median seconds of so many passes, after one that does not count.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 pub(crate) fn timed(passes: usize, mut pass: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
     pass()?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Transfers, by number.
 pub(crate) trait Turns {
-    /// Right before one is posted.
+    /// Does what comes right before a transfer is posted.
     fn before(&self, _turn: usize) {}
 
     /// Posts one.
@@ -17,7 +17,7 @@ pub(crate) trait Turns {
     /// Waits for its end. The time in which its bytes were copied or came.
     fn wait(&self, turn: usize) -> Result<Duration, BenchError>;
 
-    /// Right after it ended. Errors: it did not do what it should.
+    /// Does what comes right after a transfer ended. Errors: it did not do what it should.
     fn after(&self, _turn: usize) -> Result<(), BenchError> {
         Ok(())
     }
@@ -79,13 +79,13 @@ impl Passes {
         Ok(())
     }
 
-    /// Nothing so far counts.
+    /// Drops all samples so far.
     pub(crate) fn forget(&mut self) {
         self.took.clear();
         self.seen.clear();
     }
 
-    /// The row of a cell, of passes over so many blocks.
+    /// Returns the row of a cell, of passes over so many blocks.
     pub(crate) fn row(mut self, over: String, operation: &'static str, cell: Cell, blocks: usize) -> Row {
         self.took.sort_unstable();
         let pass = self.took[self.took.len() / 2].as_secs_f64();

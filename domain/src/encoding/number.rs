@@ -4,10 +4,10 @@ use super::small;
 
 /// A number as it lies in a record, little-endian.
 pub(super) trait Bytes: Copy {
-    /// The numbers of a record.
+    /// Splits a record into its numbers.
     fn split(record: &[u8]) -> &[Self];
 
-    /// The same, to be written.
+    /// Splits a record into its numbers, to be written.
     fn split_mut(record: &mut [u8]) -> &mut [Self];
 
     fn bits(self) -> u32;
@@ -42,7 +42,7 @@ pub(super) trait Number {
     /// What is no number.
     const NAN: Self::Bytes;
 
-    /// Without its sign.
+    /// Returns the bits of the number without its sign.
     #[inline(always)]
     fn magnitude(number: Self::Bytes) -> u32 {
         // All formats have the sign first.
@@ -50,16 +50,16 @@ pub(super) trait Number {
         number.bits() & ((1 << (8 * size_of::<Self::Bytes>() - 1)) - 1)
     }
 
-    /// The value of these bits, which are of a finite number.
+    /// Returns the value of these bits, which are of a finite number.
     fn value_of(bits: u32) -> f32;
 
-    /// The value of a finite number.
+    /// Returns the value of a finite number.
     #[inline(always)]
     fn value(number: Self::Bytes) -> f32 {
         Self::value_of(number.bits())
     }
 
-    /// The number that is nearest to a value that is not beyond the largest, ties to even.
+    /// Returns the number that is nearest to a value that is not beyond the largest, ties to even.
     fn nearest(value: f32) -> Self::Bytes;
 }
 

@@ -5,8 +5,8 @@
 
 const SIGN: u32 = 1 << 31;
 
-/// The bits of the small float that is nearest to `value`, ties to even. `value` is finite and not beyond the
-/// largest of them but for rounding.
+/// Returns the bits of the small float that is nearest to `value`, ties to even. `value` is finite, and it is not
+/// beyond the largest small float except for rounding.
 #[inline(always)]
 pub(super) fn narrow<const EXPONENT: u32, const MANTISSA: u32>(value: f32) -> u32 {
     let (lift, dropped) = (lift(EXPONENT), 23 - MANTISSA);
@@ -21,7 +21,7 @@ pub(super) fn narrow<const EXPONENT: u32, const MANTISSA: u32>(value: f32) -> u3
     narrow | (bits & SIGN) >> (31 - EXPONENT - MANTISSA)
 }
 
-/// The value of a small float.
+/// Returns the value of a small float.
 #[inline(always)]
 pub(super) fn widen<const EXPONENT: u32, const MANTISSA: u32>(bits: u32) -> f32 {
     let (lift, dropped) = (lift(EXPONENT), 23 - MANTISSA);
@@ -34,12 +34,12 @@ pub(super) fn widen<const EXPONENT: u32, const MANTISSA: u32>(bits: u32) -> f32 
     f32::from_bits(value.to_bits() | (bits << (31 - EXPONENT - MANTISSA)) & SIGN)
 }
 
-/// How much larger the bias of `f32` is.
+/// Returns how much larger the bias of `f32` is.
 const fn lift(exponent: u32) -> u32 {
     127 - ((1 << (exponent - 1)) - 1)
 }
 
-/// The smallest normal number, in the bits of an `f32`.
+/// Returns the smallest normal number, in the bits of an `f32`.
 const fn least_normal(exponent: u32) -> u32 {
     (lift(exponent) + 1) << 23
 }

@@ -22,7 +22,7 @@ impl Ghosts {
     pub(super) const GHOST_BYTES: usize =
         2 * size_of::<(BlockHash, u32)>() + size_of::<BlockHash>() + Queue::SLOT_BYTES + size_of::<u32>();
 
-    /// Room for `ghosts_max` identities.
+    /// Makes room for `ghosts_max` identities.
     pub(super) fn new(ghosts_max: u32) -> Self {
         Self {
             places: HashMap::with_capacity_and_hasher(ghosts_max as usize, ByIdentity::default()),

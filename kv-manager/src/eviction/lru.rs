@@ -12,7 +12,7 @@ pub(super) struct Lru {
 }
 
 impl Lru {
-    /// The policy of an empty pool of `blocks` blocks.
+    /// Makes the policy of an empty pool of `blocks` blocks.
     pub(super) fn new(blocks: u32) -> Self {
         Self { queue: Queue::new(blocks) }
     }

@@ -22,7 +22,7 @@ impl Queue {
     /// Bytes that each slot takes.
     pub(crate) const SLOT_BYTES: usize = size_of::<Link>();
 
-    /// An empty queue for the slots below `slots`.
+    /// Makes an empty queue for the slots below `slots`.
     pub(crate) fn new(slots: u32) -> Self {
         Self { links: vec![Link::default(); slots as usize], oldest: None, newest: None, len: 0 }
     }
@@ -62,22 +62,22 @@ impl Queue {
         Some(slot)
     }
 
-    /// The oldest slot.
+    /// Returns the oldest slot.
     pub(crate) fn oldest(&self) -> Option<u32> {
         self.oldest
     }
 
-    /// The slots that are in, from the newest to the oldest.
+    /// Returns the slots that are in, from the newest to the oldest.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = u32> {
         std::iter::successors(self.newest, move |&slot| self.links[slot as usize].older)
     }
 
-    /// Whether the slot is in.
+    /// Returns whether the slot is in.
     pub(crate) fn contains(&self, slot: u32) -> bool {
         self.links[slot as usize].inside
     }
 
-    /// Number of slots that are in.
+    /// Returns the number of slots that are in.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

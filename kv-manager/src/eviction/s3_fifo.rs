@@ -52,7 +52,7 @@ pub(super) struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// The policy of an empty pool of `blocks` blocks.
+    /// Makes the policy of an empty pool of `blocks` blocks.
     pub(super) fn new(blocks: u32) -> Self {
         Self {
             nodes: vec![NOTHING; blocks as usize],

@@ -39,7 +39,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// The policy of an empty pool of `blocks` blocks.
+    /// Makes the policy of an empty pool of `blocks` blocks.
     pub(super) fn new(blocks: u32) -> Self {
         Self {
             nodes: vec![None; blocks as usize],
@@ -50,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// When a block that is in was last used.
+    /// Returns when a block that is in was last used.
     fn used(&self, block: BlockId) -> u64 {
         self.nodes[block.0 as usize].as_ref().unwrap_or_else(|| panic!("{block} is not in")).used
     }

@@ -63,7 +63,7 @@ impl KvManager {
         Some(CaughtUp { tokens: hit * size, copies })
     }
 
-    /// The block behind the last one that [`catch_up`](Self::catch_up) can take.
+    /// Returns the block behind the last one that [`catch_up`](Self::catch_up) can take.
     fn reachable_ahead(&self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<u32> {
         let size = self.config.block_tokens;
         let sequence = self.sequence(key);

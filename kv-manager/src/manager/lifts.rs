@@ -9,9 +9,9 @@ use domain::{BlockHash, BlockLink, GroupId, Tenant};
 const LIFTED_FROM: [Tier; 2] = [Tier::Disk, Tier::Object];
 
 impl KvManager {
-    /// What could be lifted for a prompt that will [`load`](Self::load) the first `tokens` positions of `chain`, and
-    /// where each record is. What the host tier has of them already is as good as used, so that it is not given up for
-    /// what is lifted.
+    /// Returns what could be lifted for a prompt that will [`load`](Self::load) the first `tokens` positions of
+    /// `chain`, and where each record is. What the host tier has of them already counts as used, so that it is not
+    /// given up for what is lifted.
     pub fn liftable(&mut self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId, BlockHash)> {
         let mut records = self.sources(chain, tokens);
         let Some(host) = self.tiers.get_mut(&Tier::Host) else { return Vec::new() };
@@ -24,7 +24,7 @@ impl KvManager {
         records
     }
 
-    /// Whether one more record of the group may be lifted: what was lifted and not read is bounded.
+    /// Returns whether one more record of the group may be lifted: what was lifted and not read is bounded.
     pub fn may_lift(&self, group: GroupId) -> bool {
         self.tiers.get(&Tier::Host).is_some_and(|host| host.may_lift(group))
     }
@@ -49,8 +49,8 @@ impl KvManager {
         }
     }
 
-    /// The record of a lift was read from its tier, or was not: then its slot in the host tier is free. Panics if none
-    /// was under way.
+    /// Ends the read of a lift: the record was read from its tier, or it was not and its slot in the host tier is
+    /// free. Panics if none was under way.
     pub fn lifted(&mut self, lift: &TierLift, end: ReadEnd) {
         self.tier_slots(lift.from.tier).end_read(lift.from.slot, end);
         if end != ReadEnd::Good {
@@ -58,20 +58,20 @@ impl KvManager {
         }
     }
 
-    /// The record of a lift is in its slot of the host tier, or will not be, and the slot is free. Panics if none was
-    /// under way.
+    /// Ends the write of a lift: the record is in its slot of the host tier, or it will not be and the slot is free.
+    /// Panics if none was under way.
     pub fn landed(&mut self, lift: &TierLift, there: bool) {
         self.tier_slots(lift.to.tier).end_lift(lift.to.slot, there);
     }
 
-    /// A prompt does not need any more what was lifted for it of `chain`.
+    /// Forgets what was lifted of `chain` for a prompt that does not need it any more.
     pub fn forget_lifts(&mut self, chain: &[BlockHash]) {
         let groups = self.groups();
         let Some(host) = self.tiers.get_mut(&Tier::Host) else { return };
         groups.for_each(|group| chain.iter().for_each(|&hash| host.forget_lift(group, hash)));
     }
 
-    /// Tokens of a prompt that could be opened now though nothing of it were cached.
+    /// Returns the most tokens of a prompt that could be opened now even if nothing of it were cached.
     pub fn room_tokens(&self) -> u64 {
         let room = |group| self.pools[at(group)].available().saturating_sub(self.config.reserve_blocks);
         u64::from(self.groups().map(room).min().unwrap_or(0)) * u64::from(self.config.block_tokens)

@@ -1,5 +1,5 @@
-//! Parking: what nobody used for long leaves the device for the lowest tier of this host, and comes back like all
-//! that lies there when somebody wants it again.
+//! Parking: blocks that were not used for long leave the device for the lowest tier of this host. They come back like
+//! all that lies there, when a prompt wants them again.
 //!
 //! It goes by blocks and not by conversations: what an idle conversation shares with one that goes on is used, and
 //! stays.
@@ -9,7 +9,7 @@ use crate::tiers::Tier;
 use domain::{BlockHash, BlockId, BlockRef, GroupId, Time};
 
 impl KvManager {
-    /// What time alone brings about: pins that have lapsed end, and blocks that nobody used for too long are
+    /// Does what time alone brings about: pins that have lapsed end, and blocks that were not used for too long are
     /// parked, as many as may wait to be written.
     pub fn tick(&mut self, now: Time) {
         self.pools.iter_mut().for_each(|pool| pool.pass(now));
@@ -25,8 +25,8 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// Parks what the device has of `chain`, as far as nobody uses it and as many as may wait to be written. How
-    /// many blocks left or will leave, unless somebody uses them before.
+    /// Parks what the device has of `chain`, as far as no sequence uses it, and as many blocks as may wait to be
+    /// written. Returns how many blocks left or will leave, unless a sequence uses them before.
     pub fn park(&mut self, chain: &[BlockHash]) -> u32 {
         let Some(tier) = self.parking_tier() else { return 0 };
         let mut parked = 0;
@@ -41,7 +41,7 @@ impl KvManager {
         parked
     }
 
-    /// The lowest tier of this host that is to be relied on.
+    /// Returns the lowest tier of this host that is open.
     fn parking_tier(&self) -> Option<Tier> {
         [Tier::Disk, Tier::Host]
             .into_iter()

@@ -1,5 +1,5 @@
-//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device
-//! whoever else wants the room.
+//! The manager's side of pins: prefixes, such as the system prompt of many conversations, that stay on the device even
+//! if others want the room.
 
 use super::{KvManager, at};
 use domain::{BlockHash, Time};
@@ -53,7 +53,7 @@ impl KvManager {
         before - self.pins.len()
     }
 
-    /// When [`expire_pins`](Self::expire_pins) next has something to end.
+    /// Returns when [`expire_pins`](Self::expire_pins) next has something to end.
     pub fn next_pin_deadline(&self) -> Option<Time> {
         self.pins.next_deadline()
     }

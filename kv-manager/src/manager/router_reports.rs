@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, HashSet};
 /// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as
 /// many of those that are told again; more follow with the next calls.
 const TOLD_MAX: usize = 16_384;
-/// Identities in tiers that are told again when somebody knows nothing; more are not, those used longest ago.
+/// Identities in tiers that are reported again to a router that knows nothing. Of more than these, those used longest
+/// ago are left out.
 const TOLD_AGAIN_MAX: usize = 1 << 20;
 
-/// Blocks whose place changed, each in one of the lists. In the first three a block comes after the one that it
-/// continues, where both are in the list, and right after it where it can, so that a list is a few long chains.
+/// Blocks whose place changed, each in one of the lists. In the first three, a block comes after the one that it
+/// continues, if both are in the list. It comes right after it if possible, so that a list is a few long chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexChanges {
     /// They are on the device now.
@@ -31,7 +32,7 @@ pub struct IndexChanges {
 }
 
 impl IndexChanges {
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
     }
@@ -49,9 +50,9 @@ enum Storage {
 const OWN: [(Tier, Storage); 2] = [(Tier::Host, Storage::Host), (Tier::Disk, Storage::Disk)];
 
 impl KvManager {
-    /// Identities whose place changed since the last call. One counts as being in a place when every full group
-    /// has it there or in a faster one, or, where all groups have windows, every group has. What a tier that is
-    /// [closed](Self::close_tier) holds is not there, but nothing changes as it closes: after that everything is
+    /// Takes the identities whose place changed since the last call. An identity is in a place if every full group has
+    /// it there or in a faster one; if all groups have windows, every group must have it. What a
+    /// [closed](Self::close_tier) tier holds is not there. Closing changes nothing by itself: after it, everything is
     /// to be [told again](Self::tell_tiers_again).
     pub fn take_index_changes(&mut self) -> IndexChanges {
         // Of each, whether it was on the device.
@@ -82,12 +83,13 @@ impl KvManager {
         IndexChanges { device: in_chains(device), host: in_chains(host), disk: in_chains(disk), gone }
     }
 
-    /// All blocks that are on the device now, for a snapshot, in the order of [`IndexChanges::device`].
+    /// Returns all blocks that are on the device now, for a snapshot, in the order of [`IndexChanges::device`].
     pub fn indexed(&self) -> Vec<BlockLink> {
         in_chains(self.index.all_held().map(|hash| self.link(hash)).collect())
     }
 
-    /// Somebody knows nothing of what lies in tiers: the next changes tell it once more, what was used last first.
+    /// Reports what lies in tiers once more with the next changes, because a router knows nothing of it. What was used
+    /// last comes first.
     pub fn tell_tiers_again(&mut self) {
         let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|tier_slots| tier_slots.is_open());
         let held =
@@ -96,13 +98,13 @@ impl KvManager {
         self.told_again.reverse();
     }
 
-    /// Bytes that are needed to know what the device holds and what goes first, and for what is still to be told
-    /// again of tiers, about.
+    /// Returns about how many bytes are needed to know what the device holds and what goes first, and what is still to
+    /// be reported again of tiers.
     pub fn index_bytes(&self) -> u64 {
         (self.pool_bytes() + self.index.bytes() + size_of_val(&self.told_again[..])) as u64
     }
 
-    /// What that may become.
+    /// Returns the most bytes that this can become.
     pub fn index_bytes_max(&self) -> u64 {
         let blocks: usize = self.pools.iter().map(|pool| pool.total() as usize).sum();
         let own = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier));
@@ -114,7 +116,7 @@ impl KvManager {
         self.pools.iter().map(Pool::bytes).sum()
     }
 
-    /// The identity with the block that it continues, as far as a place that has it knows that.
+    /// Returns the identity with the block that it continues, if a place that has it knows that block.
     fn link(&self, hash: BlockHash) -> BlockLink {
         let parent = self.index.counting().find_map(|group| match self.index.get(group, hash) {
             Some(block) => self.pools[at(group)].parent(block),
@@ -123,12 +125,12 @@ impl KvManager {
         BlockLink { parent, hash }
     }
 
-    /// Where all groups that count have the identity.
+    /// Returns the place where all groups that count have the identity.
     fn seat(&self, hash: BlockHash) -> Option<Storage> {
         self.index.counting().try_fold(Storage::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
     }
 
-    /// The fastest place where the group has the identity.
+    /// Returns the fastest place where the group has the identity.
     fn seat_in(&self, group: GroupId, hash: BlockHash) -> Option<Storage> {
         if self.index.get(group, hash).is_some() {
             return Some(Storage::Device);

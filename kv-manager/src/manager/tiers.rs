@@ -13,40 +13,40 @@ impl KvManager {
         self.tiers.insert(tier, tier_slots);
     }
 
-    /// The tier is not to be relied on: nothing is found there from now on, and nothing is written, until it is
-    /// opened again. Moves under way end as ever.
+    /// Closes the tier: nothing is found there from now on, and nothing is written, until it is opened again. Moves
+    /// under way end as usual.
     pub fn close_tier(&mut self, tier: Tier) {
         self.tiers.get_mut(&tier).into_iter().for_each(TierSlots::close);
     }
 
-    /// The tier is to be relied on again.
+    /// Opens the tier again.
     pub fn open_tier(&mut self, tier: Tier) {
         self.tiers.get_mut(&tier).into_iter().for_each(TierSlots::open);
     }
 
-    /// Others wrote these records to the tier, which takes note of as many as it has room for.
+    /// Notes that others wrote these records to the tier, as many as it has room for.
     pub fn learn(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
         if let Some(tier_slots) = self.tiers.get_mut(&tier) {
             records.iter().for_each(|&(group, hash)| tier_slots.learn(group, hash));
         }
     }
 
-    /// A prompt looks for these records, which others wrote to the tier: they are remembered in place of what was
-    /// used longest ago.
+    /// Notes records that others wrote to the tier and that a prompt looks for. They are remembered in place of what
+    /// was used longest ago.
     pub fn find(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
         if let Some(tier_slots) = self.tiers.get_mut(&tier) {
             records.iter().for_each(|&(group, hash)| tier_slots.find(group, hash));
         }
     }
 
-    /// Others gave these records of the tier up.
+    /// Notes that others gave up these records of the tier.
     pub fn forget(&mut self, tier: Tier, records: &[(GroupId, BlockHash)]) {
         if let Some(tier_slots) = self.tiers.get_mut(&tier) {
             records.iter().for_each(|&(group, hash)| tier_slots.forget(group, hash));
         }
     }
 
-    /// The counts of each tier, the fastest first.
+    /// Returns the counts of each tier, the fastest first.
     pub fn tier_stats(&self) -> impl Iterator<Item = (Tier, TierStats)> {
         self.tiers.iter().map(|(&tier, tier_slots)| (tier, tier_slots.stats()))
     }
@@ -58,8 +58,8 @@ impl KvManager {
             .flat_map(|(&tier, tier_slots)| tier_slots.held().map(move |(group, held)| (tier, group, held)))
     }
 
-    /// The next record to write, if another may be under way. Its block stays as it is until
-    /// [`wrote`](Self::wrote), even where it is given up before.
+    /// Takes the next record to write, if another may be under way. Its block stays as it is until
+    /// [`wrote`](Self::wrote), even if it is given up before.
     pub fn next_write(&mut self) -> Option<TierWrite> {
         self.cool();
         let (pools, index) = (&self.pools, &self.index);
@@ -79,9 +79,9 @@ impl KvManager {
         Some(write)
     }
 
-    /// Where a pool is fuller than its watermarks allow, or what a tenant has of it than they allow of its quota,
-    /// and a tier is written back, the blocks go down that go first. What is needed before it was written is lost
-    /// to the tier, and counted.
+    /// Writes blocks down to a tier that is written back, if a pool is fuller than its watermarks allow, or a tenant
+    /// has more of it than they allow of its quota. The blocks go down in the order of eviction. A block that is
+    /// needed before it was written is lost to the tier, and counted.
     fn cool(&mut self) {
         if !self.tiers.values().any(TierSlots::is_written_back) {
             return;
@@ -96,7 +96,7 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// A write ended. Panics if none was under way there.
+    /// Notes that a write ended. Panics if none was under way there.
     pub fn wrote(&mut self, Place { tier, slot }: Place, end: WriteEnd) {
         let tier_slots = self.tiers.get_mut(&tier).expect("there is the tier, for it was written to");
         let BlockRef { group, block } = tier_slots.wrote(slot, end);
@@ -105,9 +105,9 @@ impl KvManager {
         self.assert_conserved();
     }
 
-    /// Length in tokens of the longest prefix of `chain` that a prompt could go on from once [`load`](Self::load)
-    /// brought back what tiers have of it, of which the device has `cached_tokens`
-    /// ([`cached_tokens`](Self::cached_tokens)); at least these.
+    /// Returns the length in tokens of the longest prefix of `chain` from which a prompt could go on once
+    /// [`load`](Self::load) brought back what tiers have of it. The device has `cached_tokens` of it
+    /// ([`cached_tokens`](Self::cached_tokens)); the length is at least that.
     pub fn loadable_tokens(&self, chain: &[BlockHash], cached_tokens: u32) -> u32 {
         let cached = cached_tokens / self.config.block_tokens;
         let loadable = self.reachable_blocks(chain, None, |number, group, hash| {
@@ -116,7 +116,8 @@ impl KvManager {
         loadable.max(cached) * self.config.block_tokens
     }
 
-    /// Where each record is that a [`load`](Self::load) of the first `tokens` positions of `chain` would read.
+    /// Returns the places of the records that a [`load`](Self::load) of the first `tokens` positions of `chain` would
+    /// read.
     pub fn sources(&self, chain: &[BlockHash], tokens: u32) -> Vec<(Tier, GroupId, BlockHash)> {
         let size = self.config.block_tokens;
         let cached = self.usable_blocks(&chain[..chain.len().min((tokens / size) as usize)], Some(tokens));
@@ -128,7 +129,7 @@ impl KvManager {
         self.groups().zip(&self.config.groups).flat_map(of_group).collect()
     }
 
-    /// The fastest tier that has the record.
+    /// Returns the fastest tier that has the record.
     fn source(&self, group: GroupId, hash: BlockHash) -> Option<Tier> {
         self.tiers.iter().find(|(_, tier_slots)| tier_slots.holds(group, hash)).map(|(&tier, _)| tier)
     }
@@ -179,8 +180,8 @@ impl KvManager {
         Some(reads)
     }
 
-    /// A read of [`load`](Self::load) ended. If it was good, its block is cached from now on, whatever becomes of
-    /// those before it. Panics if none was under way there.
+    /// Ends a read of [`load`](Self::load). If it was good, its block is cached from now on, whatever becomes of those
+    /// before it. Panics if none was under way there.
     pub fn read_ended(&mut self, read: &TierRead, chain: &[BlockHash], end: ReadEnd) {
         let Place { tier, slot } = read.place;
         self.tiers.get_mut(&tier).expect("there is the tier, for it was read").end_read(slot, end);

@@ -1,4 +1,4 @@
-//! The blocks of a pool that may be given up: in which order they go, and for how long nobody used each.
+//! The blocks of a pool that may be given up: in which order they go, and for how long each was not used.
 //!
 //! Those that are cold go first, in the order in which they became so, and then the others as the eviction policy
 //! says; unless a tenant's quota names another one. Which blocks may be given up the pool knows.
@@ -43,7 +43,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of a pool of `blocks` blocks, all of which are free, and of which each tenant has this quota.
+    /// Makes the order of a pool of `blocks` free blocks, of which each tenant has this quota.
     pub(super) fn new(blocks: u32, policy: Box<dyn Eviction>, quota: Quota) -> Self {
         Self {
             standings: vec![NEW; blocks as usize],
@@ -56,57 +56,57 @@ impl Order {
         }
     }
 
-    /// The time is `now`.
+    /// Notes that the time is `now`.
     pub(super) fn pass(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// Blocks that may be given up.
+    /// Returns the number of blocks that may be given up.
     pub(super) fn len(&self) -> u32 {
         self.policy.len() + self.cold.len()
     }
 
-    /// Bytes that it takes for each block of the pool, about, at most.
+    /// Returns about how many bytes it takes at most for each block of the pool.
     pub(super) fn block_bytes(&self) -> usize {
         size_of::<Standing>() + self.policy.block_bytes() + 2 * Queue::SLOT_BYTES + Tenants::SLOT_BYTES
     }
 
-    /// Whether the block may be given up.
+    /// Returns whether the block may be given up.
     pub(super) fn contains(&self, id: BlockId) -> bool {
         self.standings[id.0 as usize].inside
     }
 
-    /// Whether the block goes before what the policy has.
+    /// Returns whether the block goes before what the policy has.
     pub(super) fn is_cold(&self, id: BlockId) -> bool {
         self.standings[id.0 as usize].cold
     }
 
-    /// Cold blocks, those among them that may not be given up.
+    /// Returns the number of cold blocks, including those that may not be given up.
     pub(super) fn cold_blocks(&self) -> u32 {
         self.cold_blocks
     }
 
-    /// The tenant takes the block, which is free.
+    /// Notes that the tenant takes the block, which is free.
     pub(super) fn take(&mut self, id: BlockId, tenant: Tenant) {
         self.tenants.take(id.0, tenant);
     }
 
-    /// The block is free.
+    /// Notes that the block is free.
     pub(super) fn free(&mut self, id: BlockId) {
         self.tenants.free(id.0);
     }
 
-    /// Whose the block is, if it is not free.
+    /// Returns the tenant of the block, if it is not free.
     pub(super) fn tenant(&self, id: BlockId) -> Option<Tenant> {
         self.tenants.of(id.0)
     }
 
-    /// Blocks that are not free.
+    /// Returns the number of blocks that are not free.
     pub(super) fn taken(&self) -> u32 {
         self.tenants.taken()
     }
 
-    /// The block, which holds the bytes of `hash` and continues `parent`, may be given up from now on.
+    /// Notes that the block, which holds the bytes of `hash` and continues `parent`, may be given up from now on.
     pub(super) fn enter(&mut self, id: BlockId, hash: BlockHash, parent: Option<BlockHash>) {
         let now = self.now;
         let standing = self.standing(id);
@@ -123,7 +123,7 @@ impl Order {
         self.tenants.enter(id.0);
     }
 
-    /// The block may be given up no more, until it enters again.
+    /// Notes that the block may not be given up, until it enters again.
     pub(super) fn exit(&mut self, id: BlockId) {
         let standing = self.standing(id);
         standing.inside = false;
@@ -139,7 +139,7 @@ impl Order {
         self.tenants.exit(id.0);
     }
 
-    /// The block is used: it is cold no more, and if it was, it may be given up no more.
+    /// Notes that the block is used. It is not cold any more. If it was, it may not be given up any more either.
     pub(super) fn warm(&mut self, id: BlockId) {
         let Standing { inside, cold: true, .. } = *self.standing(id) else { return };
         if inside {
@@ -188,12 +188,12 @@ impl Order {
         Some(id)
     }
 
-    /// The block that may be given up for longest and is not parked, and since when.
+    /// Returns the block that may be given up for longest and is not parked, and since when.
     pub(super) fn longest_idle(&self) -> Option<(BlockId, Time)> {
         self.idle.oldest().map(|id| (BlockId(id), self.standings[id as usize].since))
     }
 
-    /// The block, which may be given up, is to be parked.
+    /// Notes that the block, which may be given up, is to be parked.
     pub(super) fn park(&mut self, id: BlockId) {
         if !self.standing(id).cold {
             self.policy.forget(id);
@@ -204,7 +204,7 @@ impl Order {
         }
     }
 
-    /// Whether the block is to be parked and may be given up.
+    /// Returns whether the block is to be parked and may be given up.
     pub(super) fn may_depart(&self, id: BlockId) -> bool {
         let standing = self.standings[id.0 as usize];
         standing.parks && standing.inside
@@ -238,7 +238,7 @@ impl Order {
         self.standing(id).cold = true;
     }
 
-    /// Nothing is known any more of the block, which neither the policy nor the cold ones have.
+    /// Forgets the block, which neither the policy nor the cold ones have.
     fn forget(&mut self, id: BlockId) {
         let Standing { cold, parks, .. } = std::mem::replace(self.standing(id), NEW);
         self.cold_blocks -= u32::from(cold);

@@ -42,7 +42,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// The tenant's account, which is empty where there was none.
+    /// Returns the tenant's account, which is empty if there was none.
     pub(super) fn open(&mut self, tenant: Tenant) -> Place {
         if let Some(place) = self.place(tenant) {
             self.recent = Some(place);
@@ -65,7 +65,7 @@ impl Accounts {
         place
     }
 
-    /// Nobody has this account any more.
+    /// Closes an account that no slot has any more.
     pub(super) fn close(&mut self, place: Place) {
         let tenant = self[place].tenant;
         let closed = self.places.remove(&tenant);
@@ -87,7 +87,7 @@ impl Accounts {
         self.places.len()
     }
 
-    /// In the order of tenants.
+    /// Returns the accounts in the order of tenants.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Account> {
         self.places.values().map(|&place| &self[place])
     }

@@ -20,17 +20,17 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Blocks that wait.
+    /// Returns the number of blocks that wait.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether what the block holds waits already.
+    /// Returns whether what the block holds waits already.
     pub(super) fn contains(&self, block: BlockRef, generation: Generation) -> bool {
         self.waiting.contains(&(block, generation))
     }
 
-    /// One that does not wait yet waits behind all others.
+    /// Adds a block behind all others, unless it waits already.
     pub(super) fn push(&mut self, wanted: Wanted) {
         self.waiting.insert((wanted.block, wanted.generation));
         self.order.push_back(wanted);
@@ -43,7 +43,7 @@ impl Backlog {
         Some(wanted)
     }
 
-    /// None of them is to be written any more.
+    /// Removes all blocks: none is to be written any more.
     pub(super) fn clear(&mut self) {
         self.order.clear();
         self.waiting.clear();

@@ -37,7 +37,7 @@ pub enum HeaderError {
 }
 
 impl RecordHeader {
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -51,7 +51,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// The record that `bytes` are the header of. Errors: they are none.
+    /// Reads the record that `bytes` are the header of. Errors: they are none.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, HeaderError> {
         if bytes[..8] != MAGIC {
             return Err(HeaderError::Corrupt);

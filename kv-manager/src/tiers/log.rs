@@ -35,7 +35,7 @@ pub struct Replay {
     pub torn: bool,
 }
 
-/// The head of the log of a tier with this `shape`: a digest of all that its slots depend on.
+/// Writes the head of the log of a tier with this `shape`: a digest of all that its slots depend on.
 pub fn head(shape: u64) -> [u8; HEAD] {
     let mut bytes = [0; HEAD];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -45,7 +45,7 @@ pub fn head(shape: u64) -> [u8; HEAD] {
     bytes
 }
 
-/// The entry that says that a slot has the record.
+/// Writes the entry that says that a slot has the record.
 pub fn entry(&TierRecord { slot, hash, tenant }: &TierRecord) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..4].copy_from_slice(&PUT.to_le_bytes());
@@ -92,7 +92,7 @@ pub(super) fn seal(bytes: &mut [u8]) {
     check.copy_from_slice(&check_of(body));
 }
 
-/// Whether the last eight bytes are the check of what comes before them.
+/// Returns whether the last eight bytes are the check of what comes before them.
 pub(super) fn is_sealed(bytes: &[u8]) -> bool {
     let (body, check) = bytes.split_at(bytes.len() - 8);
     check == check_of(body)

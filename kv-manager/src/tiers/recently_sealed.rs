@@ -16,7 +16,7 @@ impl RecentlySealed {
         Self { known: HashSet::default(), order: VecDeque::new(), max }
     }
 
-    /// Whether it was not among them; it is now.
+    /// Returns whether it was not among them; it is now.
     pub(super) fn first(&mut self, group: GroupId, hash: BlockHash) -> bool {
         let first = self.known.insert((group, hash));
         if first {
@@ -30,12 +30,12 @@ impl RecentlySealed {
         first
     }
 
-    /// Identities that are remembered.
+    /// Returns the identities that are remembered.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// How many that may become.
+    /// Returns the most identities that may be remembered.
     pub(super) fn max(&self) -> usize {
         self.max
     }

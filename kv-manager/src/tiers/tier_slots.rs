@@ -49,7 +49,7 @@ struct GroupSlots {
     entries: Vec<Entry>,
     free: Vec<u32>,
     index: ChangeTrackingMap<u32>,
-    /// Held slots that nobody reads, the one that was read or written last at the end.
+    /// Held slots that are not being read. The one that was read or written last is at the end.
     order: Queue,
     /// Whose the slots are that are not free.
     tenants: Tenants,
@@ -79,7 +79,7 @@ pub(crate) struct TierSlots {
 }
 
 impl TierSlots {
-    /// A tier that holds nothing, of which each tenant has this share as its quota.
+    /// Makes a tier that holds nothing, of which each tenant has this share as its quota.
     pub(crate) fn new(config: TierConfig, quota_percent: u32) -> Self {
         let group_slots = |&slots: &u32| GroupSlots {
             entries: vec![Entry::FREE; slots as usize],
@@ -102,7 +102,7 @@ impl TierSlots {
         }
     }
 
-    /// A block was sealed.
+    /// Notes that a block was sealed.
     pub(crate) fn sealed(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         let wanted = match self.config.write {
             WritePolicy::Through => true,
@@ -114,42 +114,42 @@ impl TierSlots {
         }
     }
 
-    /// A sequence took a block over from the cache.
+    /// Notes that a sequence took a block over from the cache.
     pub(crate) fn hit(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         if self.config.write == WritePolicy::SecondUse {
             self.want(block, generation, hash);
         }
     }
 
-    /// Whether blocks go here when the device is too full, and it is to be relied on.
+    /// Returns whether blocks go here when the device is too full, and it is to be relied on.
     pub(crate) fn is_written_back(&self) -> bool {
         self.config.write == WritePolicy::Back && !self.closed
     }
 
-    /// Whether a block that the device is too full for would wait here, if it should.
+    /// Returns whether a block that the device is too full for would wait here, if it should.
     pub(crate) fn takes_cold(&self) -> bool {
         !self.is_written_back() || self.room() > 0
     }
 
-    /// How many more blocks could wait here.
+    /// Returns how many more blocks could wait here.
     pub(crate) fn room(&self) -> usize {
         self.config.backlog_max - self.backlog.len()
     }
 
-    /// Whether anything is found here.
+    /// Returns whether anything is found here.
     pub(crate) fn is_open(&self) -> bool {
         !self.closed
     }
 
-    /// The device is too full for a block.
+    /// Notes that the device is too full for a block.
     pub(crate) fn cooled(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         if self.is_written_back() {
             self.want(block, generation, hash);
         }
     }
 
-    /// The records that were written in an earlier life, the oldest first; nothing was written in this one yet.
-    /// Those whose slot does not exist are left out; of those that name a slot or an identity twice, the last
+    /// Takes over the records that were written in an earlier life, the oldest first. Nothing was written in this one
+    /// yet. Records whose slot does not exist are left out. Of records that name a slot or an identity twice, the last
     /// counts.
     pub(crate) fn recover(&mut self, records: &[TierRecord]) {
         for &TierRecord { slot: Slot { group, slot }, hash, tenant } in records.iter().rev() {
@@ -174,8 +174,8 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// Others wrote the record: it is held, if a slot is free. What is held already was of use here, and is not
-    /// given up for what others may need.
+    /// Notes that others wrote the record: it is held, if a slot is free. What is held already was of use here, and is
+    /// not given up for what others may need.
     pub(crate) fn learn(&mut self, group: GroupId, hash: BlockHash) {
         if self.is_coming(group, hash) {
             return;
@@ -190,8 +190,8 @@ impl TierSlots {
         }
     }
 
-    /// Others wrote the record, and a prompt looks for it: it is held, in place of what was used longest ago if no
-    /// slot is free.
+    /// Notes that others wrote the record, and a prompt looks for it. It is held, in place of what was used longest
+    /// ago if no slot is free.
     pub(crate) fn find(&mut self, group: GroupId, hash: BlockHash) {
         self.stats.found += 1;
         if self.is_coming(group, hash) {
@@ -208,7 +208,7 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// Others gave the record up.
+    /// Notes that others gave up the record.
     pub(crate) fn forget(&mut self, group: GroupId, hash: BlockHash) {
         let Some(group_slots) = self.groups.get_mut(at(group)) else { return };
         let Some(slot) = group_slots.index.remove(&hash) else { return };
@@ -222,13 +222,13 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// Nothing is found here from now on, and nothing is written.
+    /// Closes the tier: nothing is found here from now on, and nothing is written.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.backlog.clear();
     }
 
-    /// It is relied on again.
+    /// Opens the tier again.
     pub(crate) fn open(&mut self) {
         self.closed = false;
     }
@@ -237,7 +237,7 @@ impl TierSlots {
         !self.closed && self.groups[at(group)].index.contains_key(&hash)
     }
 
-    /// The block that the record continues, if it is held and that is known.
+    /// Returns the block that the record continues, if it is held and that is known.
     pub(crate) fn parent(&self, group: GroupId, hash: BlockHash) -> Option<BlockHash> {
         let GroupSlots { entries, index, .. } = &self.groups[at(group)];
         entries[*index.get(&hash)? as usize].parent
@@ -248,27 +248,27 @@ impl TierSlots {
         self.groups.iter_mut().flat_map(|group_slots| group_slots.index.take_changed(usize::MAX)).take(max)
     }
 
-    /// What is held of a group, what was used last first.
+    /// Returns what is held of a group. What was used last comes first.
     pub(crate) fn newest_first(&self, group: GroupId) -> impl Iterator<Item = BlockHash> {
         let GroupSlots { entries, order, .. } = &self.groups[at(group)];
         let read = entries.iter().filter(|entry| entry.readers > 0 && !entry.wrong).map(|entry| entry.hash);
         read.chain(order.newest_first().map(move |slot| entries[slot as usize].hash))
     }
 
-    /// A prompt looks for the record. Whether it is here.
+    /// Looks for the record, for a prompt. Returns whether it is here.
     pub(crate) fn count_lookup(&mut self, group: GroupId, hash: BlockHash) -> bool {
         let held = self.holds(group, hash);
         *(if held { &mut self.stats.hits } else { &mut self.stats.misses }) += 1;
         held
     }
 
-    /// Whether what the block holds is neither here, nor being written, nor waits to be.
+    /// Returns whether what the block holds is neither here, nor being written, nor waits to be.
     pub(crate) fn lacks(&self, block: BlockRef, generation: Generation, hash: BlockHash) -> bool {
         let is_here = self.holds(block.group, hash) || self.is_coming(block.group, hash);
         !self.closed && !is_here && !self.backlog.contains(block, generation)
     }
 
-    /// The block shall be written, some time, if it is [lacked](Self::lacks).
+    /// Notes that the block shall be written at some time, if it is [lacked](Self::lacks).
     pub(crate) fn want(&mut self, block: BlockRef, generation: Generation, hash: BlockHash) {
         if !self.lacks(block, generation, hash) {
             return;
@@ -280,8 +280,8 @@ impl TierSlots {
         self.backlog.push(Wanted { block, generation, hash });
     }
 
-    /// The next record to write, and from where, if another may be under way. `owner` says whose a block is that
-    /// still holds what was wanted of it, and which block it continues.
+    /// Takes the next record to write, and its source, if another may be under way. `owner` names the tenant of a
+    /// block that still holds what was wanted of it, and the block that it continues.
     pub(crate) fn next_write(
         &mut self,
         owner: impl Fn(BlockRef, Generation, BlockHash) -> Option<(Tenant, Option<BlockHash>)>,
@@ -306,7 +306,7 @@ impl TierSlots {
         None
     }
 
-    /// A write ended. The block it was made from.
+    /// Ends a write. Returns the block that was written.
     pub(crate) fn wrote(&mut self, slot: Slot, end: WriteEnd) -> BlockRef {
         let group_slots = &mut self.groups[at(slot.group)];
         let Entry { state: State::Writing(block), hash, parent, .. } = group_slots.entries[slot.slot as usize] else {
@@ -331,8 +331,8 @@ impl TierSlots {
         block
     }
 
-    /// A read of a record that is held begins, for this tenant: it is its own, for nobody else has that identity.
-    /// Where it is.
+    /// Begins to read a record that is held, for this tenant. The record becomes its own, because no other tenant has
+    /// that identity. Returns its slot.
     pub(crate) fn begin_read(&mut self, group: GroupId, hash: BlockHash, tenant: Tenant) -> Option<Slot> {
         if self.closed {
             return None;
@@ -350,7 +350,7 @@ impl TierSlots {
         Some(Slot { group, slot })
     }
 
-    /// A read ended. A record that is not what it should be, or gone, or cannot be read, is given up.
+    /// Ends a read. A record that is not what it should be, or is gone, or cannot be read, is given up.
     pub(crate) fn end_read(&mut self, slot: Slot, end: ReadEnd) {
         let group_slots = &mut self.groups[at(slot.group)];
         let entry = &mut group_slots.entries[slot.slot as usize];
@@ -381,13 +381,13 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// The blocks that are being written.
+    /// Returns the blocks that are being written.
     pub(crate) fn written_from(&self) -> impl Iterator<Item = BlockRef> {
         let entries = self.groups.iter().flat_map(|group_slots| &group_slots.entries);
         entries.filter_map(|entry| if let State::Writing(block) = entry.state { Some(block) } else { None })
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub(crate) fn stats(&self) -> TierStats {
         let total: usize = self.groups.iter().map(|group_slots| group_slots.entries.len()).sum();
         let free: usize = self.groups.iter().map(|group_slots| group_slots.free.len()).sum();
@@ -468,26 +468,26 @@ impl TierSlots {
 }
 
 impl GroupSlots {
-    /// The slot, which is in no list, holds the record.
+    /// Notes that the slot, which is in no list, holds the record.
     fn hold(&mut self, slot: u32, BlockLink { parent, hash }: BlockLink) {
         self.entries[slot as usize] = Entry { state: State::Held, hash, parent, ..Entry::FREE };
         self.index.insert(hash, slot);
         self.rest(slot);
     }
 
-    /// Nobody reads the slot, which holds a record.
+    /// Puts the slot, which holds a record and is not being read, into the order of eviction.
     fn rest(&mut self, slot: u32) {
         self.order.push(slot);
         self.tenants.enter(slot);
     }
 
-    /// The slot, which nobody reads, is used.
+    /// Takes the slot, which is not being read, out of the order of eviction.
     fn stir(&mut self, slot: u32) {
         self.order.remove(slot);
         self.tenants.exit(slot);
     }
 
-    /// The slot, which holds a record, is as good as used. What is read is in no order.
+    /// Notes that the slot, which holds a record, counts as used. A record that is being read is in no order.
     fn touch(&mut self, slot: u32) {
         if self.entries[slot as usize].readers == 0 {
             self.stir(slot);
@@ -495,7 +495,7 @@ impl GroupSlots {
         }
     }
 
-    /// The slot, which is in no list, holds nothing.
+    /// Notes that the slot, which is in no list, holds nothing.
     fn clear(&mut self, slot: u32) {
         self.drop_lift(slot);
         self.entries[slot as usize] = Entry::FREE;
@@ -503,7 +503,7 @@ impl GroupSlots {
         self.free.push(slot);
     }
 
-    /// A slot for the tenant to write to; `None`: there is none, which is counted.
+    /// Takes a slot for the tenant to write to. `None`: there is none, which is counted.
     fn take(&mut self, tenant: Tenant, stats: &mut TierStats) -> Option<u32> {
         if self.free.is_empty() {
             let full = self.tenants.is_full(tenant);

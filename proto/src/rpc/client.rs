@@ -15,10 +15,9 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Opens a session with the worker at `address` (`host:port`): what comes out of `outgoing` is sent, and the
-/// session ends for the worker when that is closed. Ready when the worker answered. Little is read from it until
-/// the gate is opened, which is to be done once it has proven itself. Errors: nobody listens there, or the worker
-/// refused.
+/// Opens a session with the worker at `address` (`host:port`). What comes out of `outgoing` is sent; the session ends
+/// for the worker when `outgoing` is closed. Ready when the worker answered. Little is read from the worker until the
+/// gate is opened: open it when the worker has proven itself. Errors: no process listens there, or the worker refused.
 pub async fn open(address: &str, mut outgoing: queue::Receiver<Vec<u8>>) -> Result<(Incoming, Gate), Status> {
     let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
     let addresses = tokio::net::lookup_host(address).await.map_err(|error| unreachable(&error))?;
@@ -75,7 +74,7 @@ async fn connect(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpS
     Err(last)
 }
 
-/// An error with what is behind it: the outer ones alone say little.
+/// Returns an error with its causes: the outer ones alone say little.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

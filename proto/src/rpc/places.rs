@@ -1,7 +1,6 @@
-//! The connections of a port. There are so many places for those that have proven nothing, and so many for the
-//! others. A new connection always gets a place: where there is none, the oldest that has proven nothing makes
-//! room. So nobody who may come in is kept out by those who may not, and a connection that has proven itself is
-//! never closed for others.
+//! The connections of a port. There are some places for connections that have proven nothing, and some for the others.
+//! A new connection always gets a place: if there is none, the oldest one that has proven nothing makes room. So
+//! strangers keep no member out, and a connection that has proven itself is never closed for others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,7 @@ impl Default for PortLimits {
     }
 }
 
-/// Who is here. Cheap to clone.
+/// The connections that are open. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     limits: PortLimits,
@@ -69,7 +68,7 @@ impl Places {
         self.lock().evict_oldest();
     }
 
-    /// A panic while it was held left nothing half done.
+    /// Locks it. A panic while it was held left nothing half done.
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }

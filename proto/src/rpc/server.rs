@@ -53,8 +53,8 @@ impl Stranger {
     }
 }
 
-/// Serves sessions on `listener`: `session` is called with the client and the messages of each and says what goes
-/// out, or refuses. Once `shutdown` is ready nobody is let in any more; it returns when the sessions have ended,
+/// Serves sessions on `listener`. `session` is called with the client and the messages of each session; it returns
+/// what goes out, or refuses. Once `shutdown` is ready, no new session begins. Returns when the sessions have ended,
 /// or after a short time.
 pub async fn serve<S, F>(listener: TcpListener, limits: PortLimits, session: S, shutdown: impl Future<Output = ()>)
 where

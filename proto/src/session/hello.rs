@@ -1,4 +1,4 @@
-//! How a session begins: who the ends are.
+//! How a session begins: the identities of both ends.
 
 use crate::WireError;
 use crate::checks::{array, required};

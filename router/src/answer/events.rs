@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes that the buffer has at first: some events.
 const BUFFER_BYTES: usize = 4096;
 
-/// The events of `run`'s answer. `logprobs`, `usage`: the client asked for them. `keepalive`: a comment is sent
-/// where there was no event for so long.
+/// Returns the events of `run`'s answer. `logprobs`, `usage`: the client asked for them. `keepalive`: a comment is
+/// sent after so long without an event.
 pub(crate) fn events(
     run: Run,
     head: Head,
@@ -91,7 +91,7 @@ impl Sink for Writer {
 }
 
 impl Writer {
-    /// A chat's sequence begins with its role.
+    /// Begins a sequence. That of a chat begins with its role.
     fn begin(&mut self, index: usize) {
         if !std::mem::replace(&mut self.begun[index], true) && self.head.endpoint == Endpoint::Chat {
             let delta = Delta { role: Some("assistant"), content: Some("") };
@@ -118,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// The regular end of the stream.
+    /// Ends the stream regularly.
     fn end(&mut self, run: &Run) {
         if self.usage {
             let none: [(); 0] = [];
@@ -127,7 +127,7 @@ impl Writer {
         self.out.put_slice(b"data: [DONE]\n\n");
     }
 
-    /// The irregular end: an error, and no `[DONE]`.
+    /// Ends the stream with an error, and without `[DONE]`.
     fn error(&mut self, error: &ApiError) {
         let mut json = Vec::new();
         error.write(&mut json);

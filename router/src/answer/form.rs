@@ -38,7 +38,7 @@ pub(super) struct Object<'a, C> {
 }
 
 impl Head {
-    /// The whole answer.
+    /// Returns the whole answer.
     pub(super) fn whole<C>(&self, choices: C, taken: Taken) -> Object<'_, C> {
         let object = match self.endpoint {
             Endpoint::Chat => "chat.completion",
@@ -47,7 +47,7 @@ impl Head {
         self.object(object, choices, Some(Some(Usage::of(taken))))
     }
 
-    /// A chunk; see [`Object::usage`] for `usage`.
+    /// Returns a chunk; see [`Object::usage`] for `usage`.
     pub(super) fn chunk<C>(&self, choices: C, usage: Option<Option<Usage>>) -> Object<'_, C> {
         let object = match self.endpoint {
             Endpoint::Chat => "chat.completion.chunk",

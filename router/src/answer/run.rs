@@ -63,7 +63,7 @@ struct Sequence {
 }
 
 impl Run {
-    /// Of `ask`, which `waiting` waits for.
+    /// Begins the run of `ask`, which `waiting` waits for.
     pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting) -> Self {
         let choices = usize::from(ask.options.choices);
         let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
@@ -88,17 +88,17 @@ impl Run {
         }
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub(super) fn sequences(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Whether every prompt has ended.
+    /// Returns whether every prompt has ended.
     pub(super) fn over(&self) -> bool {
         self.open == 0
     }
 
-    /// What it took so far.
+    /// Returns the tokens that the answer took so far.
     pub(super) fn taken(&self) -> Taken {
         Taken {
             prompt_tokens: self.prompt_tokens,

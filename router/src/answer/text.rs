@@ -59,7 +59,7 @@ struct Range {
 }
 
 impl SequenceText {
-    /// Of a sequence whose tokens `detokenizer` turns into text.
+    /// Begins the text of a sequence whose tokens `detokenizer` turns into text.
     pub(super) fn new(detokenizer: Detokenizer, stops: Vec<String>, params: Arc<SamplingParams>) -> Self {
         Self {
             detokenizer,
@@ -72,7 +72,7 @@ impl SequenceText {
         }
     }
 
-    /// Tokens taken so far.
+    /// Returns the number of tokens taken so far.
     pub(super) fn tokens(&self) -> u32 {
         self.tokens
     }

@@ -24,7 +24,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// The field that holds the prompt.
+    /// Returns the field that holds the prompt.
     fn prompt_field(self) -> &'static str {
         match self {
             Self::Chat => "messages",
@@ -54,14 +54,15 @@ pub(crate) struct ParsedRequest {
 }
 
 impl ParsedRequest {
-    /// Most updates of an answer beside the ends of prompts: each sequence's tokens, and its end.
+    /// Returns the most updates of an answer, next to the ends of prompts: each sequence's tokens, and its end.
     pub(crate) fn updates_max(&self) -> usize {
         let sequence = |prompt: &Prompt| prompt.params.max_tokens as usize + 1;
         usize::from(self.options.choices) * self.prompts.iter().map(sequence).sum::<usize>()
     }
 }
 
-/// Whether [`ask`] takes well under a millisecond for this body, less than handing it to another thread and back may.
+/// Returns whether [`ask`] takes well under a millisecond for this body, less than handing it to another thread and
+/// back may.
 pub(crate) fn is_quick(endpoint: Endpoint, body: &[u8]) -> bool {
     let has_tokens = || endpoint == Endpoint::Completion && completion::has_tokens(body);
     body.len() <= QUICK_TEXT_BYTES_MAX || (body.len() <= QUICK_TOKENS_BYTES_MAX && has_tokens())
@@ -91,7 +92,7 @@ pub(crate) fn ask(
     Ok(ParsedRequest { endpoint, prompts, options })
 }
 
-/// The sampling of a prompt: as asked, with `max_tokens` as the context has room.
+/// Returns the sampling of a prompt: as asked, with as many `max_tokens` as the context has room for.
 fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> Result<SamplingParams, ApiError> {
     let (prompt, context) = (tokens.len() as u64, u64::from(limits.context_tokens));
     if prompt == 0 {

@@ -21,7 +21,7 @@ const VARIABLES_BYTES_MAX: usize = 16 << 10;
 const ROLES: [(&str, &str); 4] =
     [("system", "system"), ("developer", "system"), ("user", "user"), ("assistant", "assistant")];
 
-/// Prompt and options in the fields of a chat.
+/// Reads the prompt and the options from the fields of a chat.
 pub(super) fn parse(
     mut fields: Fields<'_>,
     card: &ModelCard,
@@ -40,7 +40,7 @@ pub(super) fn parse(
     Ok((vec![prompt], Options { goes_on: end == PromptEnd::OpenMessage, ..options }))
 }
 
-/// How the prompt ends: with the beginning of an answer, unless the client says otherwise.
+/// Returns how the prompt ends: with the beginning of an answer, unless the client says otherwise.
 fn prompt_end(fields: &mut Fields<'_>, messages: &[Value]) -> Result<PromptEnd, ApiError> {
     const OPEN: &str = "continue_final_message";
     let open = fields.flag(OPEN)?.unwrap_or(false);
@@ -56,7 +56,7 @@ fn prompt_end(fields: &mut Fields<'_>, messages: &[Value]) -> Result<PromptEnd, 
     }
 }
 
-/// More variables for the template.
+/// Reads more variables for the template.
 fn variables(fields: &mut Fields<'_>) -> Result<Map<String, Value>, ApiError> {
     const FIELD: &str = "chat_template_kwargs";
     let Some(raw) = fields.raw(FIELD) else { return Ok(Map::new()) };
@@ -76,7 +76,7 @@ fn variables(fields: &mut Fields<'_>) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// Tools, pictures, sound, reasoning and forms of answer besides text.
+/// Refuses tools, pictures, sound, reasoning, and forms of answer other than text.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     for list in ["tools", "functions"] {
         fields.neutral(list, &[json!([])])?;
@@ -114,7 +114,7 @@ fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u32))
 }
 
-/// The messages as a template takes them: `{"role", "content"}`, content as a string.
+/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string.
 fn messages(raw: &RawValue) -> Result<Vec<Value>, ApiError> {
     const FIELD: &str = "messages";
     if !raw.get().starts_with('[') {

@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 /// Most alternatives per token in a completion's log probabilities.
 const LOGPROBS_MAX: i64 = 5;
 
-/// Tokens of an answer where nobody says how many: as the API has it.
+/// Tokens of an answer if the request has no limit, as in OpenAI's API.
 const MAX_TOKENS_DEFAULT: u32 = 16;
 
-/// Prompts and options in the fields of a completion.
+/// Reads the prompts and options from the fields of a completion.
 pub(super) fn parse(
     mut fields: Fields<'_>,
     card: &ModelCard,
@@ -33,7 +33,7 @@ pub(super) fn parse(
     Ok((prompts(prompt, card, limits)?, Options { goes_on: true, ..options }))
 }
 
-/// Whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.
+/// Returns whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.
 pub(super) fn has_tokens(body: &[u8]) -> bool {
     let prompt = Fields::of_body(body).ok().and_then(|mut fields| fields.raw("prompt"));
     prompt.is_some_and(|raw| {
@@ -42,7 +42,7 @@ pub(super) fn has_tokens(body: &[u8]) -> bool {
     })
 }
 
-/// Tokens of the field `prompt`: a text, tokens, or several of either.
+/// Reads the tokens of the field `prompt`: a text, tokens, or several of either.
 fn prompts(raw: &RawValue, card: &ModelCard, limits: &Limits) -> Result<Vec<Vec<Token>>, ApiError> {
     const FIELD: &str = "prompt";
     const WANTED: &str = "a string, an array of strings, an array of token ids, or an array of such arrays";

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// An object's fields that nobody took yet, as unparsed JSON. `null` counts as absent.
+/// An object's fields that were not taken yet, as unparsed JSON. `null` counts as absent.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
     /// Before the names of its fields in errors: empty, or `messages[2].`.
@@ -18,7 +18,7 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a request's body.
+    /// Reads the fields of a request's body.
     pub(crate) fn of_body(body: &'a [u8]) -> Result<Self, ApiError> {
         let text = std::str::from_utf8(body).map_err(|error| {
             ApiError::body(format!("The body is not valid UTF-8: byte {} is wrong.", error.valid_up_to()))
@@ -31,7 +31,7 @@ impl<'a> Fields<'a> {
         Self::of_object(raw.get(), String::new())
     }
 
-    /// The fields of the object `raw`, the value of the field `name`.
+    /// Reads the fields of the object `raw`, the value of the field `name`.
     pub(crate) fn of_field(raw: &'a RawValue, name: &str) -> Result<Self, ApiError> {
         if !raw.get().starts_with('{') {
             return Err(ApiError::field_type(name, format!("'{name}' must be an object, not {}.", sort(raw))));
@@ -49,7 +49,7 @@ impl<'a> Fields<'a> {
         Ok(Self { path, fields })
     }
 
-    /// The name of a field in errors.
+    /// Returns the name of a field in errors.
     pub(crate) fn name(&self, field: &str) -> String {
         format!("{}{field}", self.path)
     }
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         Err(ApiError::unsupported(&name, message))
     }
 
-    /// The end: a field that nobody took is one that the API does not have.
+    /// Ends the object: a field that was not taken is one that the API does not have.
     pub(crate) fn finish(self) -> Result<(), ApiError> {
         match self.fields.first() {
             None => Ok(()),
@@ -132,13 +132,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `raw`, the value of the field `name`, as a `T`, in words `wanted`.
+/// Reads `raw`, the value of the field `name`, as a `T`, which is `wanted` in words.
 pub(crate) fn typed<T: DeserializeOwned>(raw: &RawValue, name: &str, wanted: &str) -> Result<T, ApiError> {
     serde_json::from_str(raw.get())
         .map_err(|_| ApiError::field_type(name, format!("'{name}' must be {wanted}, not {}.", sort(raw))))
 }
 
-/// What `raw` is, in words, with small values themselves.
+/// Describes `raw` in words; small values are quoted.
 pub(crate) fn sort(raw: &RawValue) -> String {
     /// Longest value that an error repeats.
     const SHOWN_BYTES_MAX: usize = 32;

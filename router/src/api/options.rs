@@ -105,7 +105,7 @@ pub(super) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Resu
     Ok(value.map(|value| value as u32))
 }
 
-/// Fields that change nothing about the answer, or that are fine as long as they ask for nothing.
+/// Checks fields that change nothing about the answer, or that are fine as long as they ask for nothing.
 fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     // Whom the request is for. Nothing here depends on it.
     fields.string("user")?;
@@ -214,7 +214,7 @@ pub(super) fn model(fields: &mut Fields<'_>, card: &ModelCard) -> Result<(), Api
     if name == card.name { Ok(()) } else { Err(ApiError::no_model(&name, &card.name)) }
 }
 
-/// Text of a message or of one of its parts.
+/// Reads the text of a message or of one of its parts.
 pub(super) fn text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
     match raw.get().as_bytes()[0] {
         b'"' => typed(raw, name, "a string"),
@@ -246,7 +246,7 @@ fn part_text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
     Ok(text)
 }
 
-/// `{"type": "text"}`: the only form of answer.
+/// Returns `{"type": "text"}`, the only form of answer.
 pub(super) fn text_format() -> Value {
     json!({ "type": "text" })
 }

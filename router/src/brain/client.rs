@@ -57,7 +57,8 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// A queue of `buffer` updates beside the beginnings and ends of `prompts` prompts, whose room is set aside.
+    /// Makes a queue of `buffer` updates. Room for the beginnings and ends of `prompts` prompts is set aside in
+    /// addition.
     pub(crate) fn new(buffer: usize, prompts: usize) -> (Self, mpsc::Receiver<Update>) {
         let (queue, receiver) = mpsc::channel(buffer + 2 * prompts);
         (Self { queue }, receiver)
@@ -116,8 +117,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer. `None` if
-    /// nobody set room aside for its beginning and end.
+    /// Makes the client of a prompt with `choices` sequences, which follow `sequence_base` others in the answer.
+    /// `None` if no room was set aside for its beginning and end.
     pub(crate) fn new(
         updates: &Updates,
         sequence_base: usize,
@@ -131,12 +132,12 @@ impl Client {
         Some(Self { queue, end, placed, sequence_base, arrived, last: vec![None; choices.into()], _held: held })
     }
 
-    /// When its request arrived.
+    /// Returns when its request arrived.
     pub(super) fn arrived(&self) -> Time {
         self.arrived
     }
 
-    /// Ready once the client's receiver is gone.
+    /// Waits until the client's receiver is gone.
     pub(super) fn gone(&self, request: RequestId) -> BoxFuture<'static, RequestId> {
         let queue = self.queue.clone();
         async move {
@@ -168,12 +169,12 @@ impl Client {
         self.deliver(Update::SequenceEnd { sequence, end })
     }
 
-    /// The last update.
+    /// Sends the last update.
     pub(super) fn end(self, end: End, cached_tokens: u32) {
         self.end.send(Update::End { end, cached_tokens });
     }
 
-    /// The last update of a prompt that was refused before its first token.
+    /// Sends the last update of a prompt that was refused before its first token.
     pub(super) fn reject(self, why: Rejected, detail: String) {
         self.end.send(Update::Rejected { why, detail });
     }

@@ -1,7 +1,7 @@
 //! The bytes of all bodies that are held at once, and which body is given up when they are too many.
 //!
-//! The largest of those that are not complete is given up. So bodies that somebody begins and does not end never
-//! keep out a smaller one.
+//! The largest of those that are not complete is given up. So bodies that a client begins and does not end never keep
+//! out a smaller one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,17 +43,17 @@ pub(super) struct Share {
 pub(super) struct Full;
 
 impl Bodies {
-    /// At most so many bytes together.
+    /// Makes a limit of so many bytes for all bodies together.
     pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { bytes_max, state: Mutex::default() })
     }
 
-    /// Most bytes of all of them together.
+    /// Returns the most bytes of all bodies together.
     pub(super) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// A share for a body that begins, without bytes.
+    /// Returns a share, without bytes yet, for a body that begins.
     pub(super) fn begin(self: &Arc<Self>) -> Share {
         let given_up = Arc::new(Notify::new());
         let mut state = self.state();
@@ -76,7 +76,7 @@ impl State {
         Some(entry)
     }
 
-    /// The largest body that is not complete.
+    /// Returns the largest body that is not complete.
     fn largest(&self) -> Option<u64> {
         let coming = self.held.iter().filter(|(_, entry)| !entry.complete);
         coming.max_by_key(|(_, entry)| entry.bytes).map(|(&number, _)| number)
@@ -108,7 +108,7 @@ impl Share {
         }
     }
 
-    /// Ready when the body is given up for another.
+    /// Waits until the body is given up for another.
     pub(super) async fn given_up(&self) {
         self.given_up.notified().await;
     }

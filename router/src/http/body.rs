@@ -104,7 +104,7 @@ async fn collect(
     Ok(Whole { bytes, _share: share })
 }
 
-/// Time within which a body must have more than `bytes` bytes.
+/// Returns the time within which a body must have more than `bytes` bytes.
 fn time_for(bytes: usize, bytes_per_s: u64) -> Duration {
     SLOW_START.saturating_add(Duration::from_secs(bytes as u64 / bytes_per_s))
 }

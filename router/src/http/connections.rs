@@ -1,8 +1,8 @@
 //! Which connections of a listener are open, and which of them is closed to make room for a new one.
 //!
-//! A connection waits while no request of it is open: it is idle, or its request is not complete, or its answer is only
-//! being written. When all places are taken, the connection that has waited longest is closed. So whoever holds
-//! connections without using them never keeps out somebody who comes later.
+//! A connection waits while no request of it is open: it is idle, or its request is not complete, or its answer is
+//! only being written. When all places are taken, the connection that has waited longest is closed. So clients that
+//! hold connections without using them never keep out later ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ pub(crate) struct Connection {
 pub(crate) struct Admitted(Arc<Connection>);
 
 impl Connections {
-    /// At most `most` at once.
+    /// Makes places for at most `most` connections.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, state: Mutex::default(), freed: Notify::new() })
     }
@@ -101,12 +101,12 @@ impl State {
 }
 
 impl Connection {
-    /// Ready when the connection has to be closed to make room.
+    /// Waits until the connection has to be closed to make room.
     pub(super) async fn must_close(&self) {
         self.close.notified().await;
     }
 
-    /// Says that a request was answered: the connection waits anew.
+    /// Notes that a request was answered: the connection waits again.
     pub(super) fn answered(&self) {
         self.all.state().wait(self.number);
     }

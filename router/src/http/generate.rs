@@ -57,7 +57,7 @@ struct Accepted {
     places: OwnedSemaphorePermit,
     /// Its connection, which is not closed for another meanwhile.
     admitted: Arc<Admitted>,
-    /// By whom it will be served.
+    /// What its workers serve.
     served: Served,
 }
 

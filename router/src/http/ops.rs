@@ -35,17 +35,17 @@ pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: 
     Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).accept().await
 }
 
-/// The process runs.
+/// Answers that the process runs.
 pub(super) async fn live() -> &'static str {
     "live\n"
 }
 
-/// The metrics, as Prometheus reads them.
+/// Answers with the metrics, as Prometheus reads them.
 pub(super) fn text(metrics: &MetricsHandle) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
 }
 
-/// Why lanes to peers are passed over, in words.
+/// Answers why lanes to peers are passed over, in words.
 pub(super) async fn lanes() -> Response {
     ([(CONTENT_TYPE, "application/json")], telemetry::lanes::render()).into_response()
 }

@@ -23,7 +23,7 @@ impl Patient {
         Self { stream, patience, timer: Box::pin(sleep(patience)), waiting: false }
     }
 
-    /// `result` of a write, or an error if the peer has taken nothing for too long.
+    /// Returns the `result` of a write, or an error if the peer has taken nothing for too long.
     fn judge<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.waiting = false;

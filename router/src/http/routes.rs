@@ -37,12 +37,12 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The paths of operators and their tools, for a listener of their own.
+/// Returns the routes of operators and their tools, for a listener of their own.
 pub(crate) fn ops_routes(app: Arc<App>) -> Router {
     told().with_state(app)
 }
 
-/// Probes, and what the process tells of itself.
+/// Returns the routes of probes, and of what the process tells about itself.
 fn told() -> Router<Arc<App>> {
     probes().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes))
 }
@@ -61,7 +61,7 @@ async fn identify(State(app): State<Arc<App>>, mut request: Request, next: Next)
     response
 }
 
-/// The model as OpenAI describes one, and its longest context where a worker has said it.
+/// Describes the model as OpenAI does, with its longest context if a worker has reported it.
 fn describe(app: &App) -> Value {
     json!({
         "id": app.card.name,
@@ -86,7 +86,7 @@ async fn model(
     if name == app.card.name { Ok(Json(describe(&app))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
 }
 
-/// Whether requests can be served now, and by how many.
+/// Returns whether requests can be served now, and by how many.
 async fn ready(State(app): State<Arc<App>>) -> Response {
     let fleet = *app.fleet.borrow();
     let serving = *app.phase.borrow() == Phase::Serving;

@@ -46,8 +46,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On `listener`, with `connections_max` connections at once; above, one that has no open request is closed
-    /// for each that comes.
+    /// Makes a server on `listener` with at most `connections_max` connections. Above that, each new one closes one
+    /// that has no open request.
     pub(crate) fn new(listener: TcpListener, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
         Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new() }

@@ -36,7 +36,7 @@ pub(super) fn lend(request: Request<Incoming>) -> (Request<Body>, Unread) {
 }
 
 impl Unread {
-    /// The rest of the body, if the handler has dropped it before its end.
+    /// Returns the rest of the body, if the handler has dropped it before its end.
     pub(super) fn rest(mut self) -> Option<Incoming> {
         self.0.try_recv().ok()
     }

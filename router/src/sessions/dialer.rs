@@ -46,7 +46,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer of workers that compute a model of this shape, and where its sessions come out.
+    /// Makes a dialer of workers that compute a model of this shape, and the end where its sessions come out.
     pub fn new(shape: ModelShape) -> (Self, Sessions) {
         let (links, receiver) = mpsc::channel(LINKS_MAX);
         let (service, seen) = watch::channel(None);
@@ -105,7 +105,7 @@ impl Dialer {
         }
     }
 
-    /// One session, from the dial to its end; why it ended. Errors: none began.
+    /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
         let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
         let _place = match self.roster.admit(&worker.name(), &peer, served) {

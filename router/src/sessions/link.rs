@@ -1,5 +1,5 @@
-//! Sessions that are open, as byte messages in order. Who carries them (a channel, a stream over the network) is the
-//! dialer's matter.
+//! Sessions that are open, as byte messages in order. The dialer decides what carries them: a channel, or a stream
+//! over the network.
 
 use domain::WorkerId;
 use domain::session::PeerInfo;
@@ -26,8 +26,8 @@ pub(crate) struct WorkerLink {
 
 /// Bytes that wait for a worker at most.
 pub const TO_WORKER_BYTES_MAX: usize = 16 << 20;
-/// The part of them that attempts leave to what is small and must be said all the same: that attempts are over,
-/// who the worker's peers are, signs of life. A worker for which more waits is full.
+/// Attempts leave one in so many of these bytes free, for small messages that must be sent in any case: ends of
+/// attempts, the worker's peers, signs of life. A worker for which more waits is full.
 const SPARE: usize = 8;
 /// Bytes of a worker's messages that wait for the brain; beyond it they wait in the connection, and then in the worker.
 pub const FROM_WORKER_BYTES_MAX: usize = 4 << 20;
@@ -62,7 +62,7 @@ struct Open {
 }
 
 impl Links {
-    /// A session began; an earlier one with the same worker is over.
+    /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
         let WorkerLink { peer, context_tokens: _, send, receive } = link;
         self.close(peer.id);
@@ -80,7 +80,7 @@ impl Links {
         send.try_send(bytes, send.bytes_max() / SPARE).map_err(|_| LinkFull)
     }
 
-    /// Whether the worker's end of an open session is gone, which is still to be heard.
+    /// Returns whether the worker's end of an open session is gone, which is still to be heard.
     pub(crate) fn is_over(&self, id: WorkerId) -> bool {
         self.open.get(&id).is_some_and(|open| open.send.is_closed())
     }
@@ -98,7 +98,8 @@ impl Links {
         open.inspect(|open| open.deaf.abort()).is_some()
     }
 
-    /// The next message of any worker; `None` in its place: its session is over. Without sessions there is none.
+    /// Waits for the next message of any worker. `None` in its place: the worker's session is over. Without sessions
+    /// there is none.
     pub(crate) async fn next(&mut self) -> Option<(WorkerId, Option<Vec<u8>>)> {
         self.messages.next().await
     }

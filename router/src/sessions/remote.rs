@@ -20,7 +20,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// The worker at `address`, of the cluster with these secrets.
+    /// Makes the worker at `address`, of the cluster with these secrets.
     pub(super) fn new(address: Address, secrets: Secrets, router: u64) -> Self {
         Self { address, secrets, router }
     }

@@ -160,8 +160,8 @@ impl Roster {
 }
 
 impl Seats {
-    /// Requests are to fit a worker that decodes: it has all of a sequence at its end. Which workers are too small
-    /// for one, `placement` knows.
+    /// Publishes the common contexts. Requests have to fit a worker that decodes, which has all of a sequence at its
+    /// end. `placement` knows which workers are too small for one.
     fn take_contexts(&self) {
         let decode = || self.taken.values().filter(|taken| taken.role == Role::Decode);
         let (longest, shortest) =
@@ -189,7 +189,7 @@ impl Drop for RosterEntry {
     }
 }
 
-/// A panic while it was held left nothing half done.
+/// Locks it. A panic while it was held left nothing half done.
 fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }

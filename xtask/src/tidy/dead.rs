@@ -21,7 +21,7 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(dead.map(finding).collect())
 }
 
-/// The files at which the crate of `manifest` begins: one per target.
+/// Returns the files at which the crate of `manifest` begins: one per target.
 fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, String> {
     let folder = manifest.path.parent().unwrap_or(Path::new(""));
     let table: Table = manifest.text.parse().map_err(|error| format!("{}: {error}", manifest.path.display()))?;
@@ -44,7 +44,8 @@ fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, String> {
     Ok(roots)
 }
 
-/// The paths that the targets in the manifest `table` of the crate in `folder` name; they may lie outside of it.
+/// Returns the paths that the targets in the manifest `table` of the crate in `folder` name. They may lie outside of
+/// it.
 pub(super) fn named_targets(table: &Table, folder: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for kind in ["lib", "bin", "test", "bench", "example"] {
@@ -103,7 +104,7 @@ fn declarations(file: &File) -> Vec<Declaration> {
     found
 }
 
-/// The name in `mod name;`, with or without visibility and attributes on the same line.
+/// Returns the name in `mod name;`, with or without visibility and attributes on the same line.
 fn module_name(code: &str) -> Option<String> {
     let before_end = code.strip_suffix(';')?;
     let (before, name) = before_end.rsplit_once("mod ")?;
@@ -116,7 +117,7 @@ fn quoted(text: &str) -> Option<String> {
     text.split('"').nth(1).map(str::to_string)
 }
 
-/// `a/b/../c` as `a/c`.
+/// Returns `a/b/../c` as `a/c`.
 fn normal(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path.components() {

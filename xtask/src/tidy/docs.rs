@@ -42,7 +42,7 @@ fn check_links(tree: &Tree, file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every page of the documentation is linked from another one, or from the README.
+/// Checks that every page of the documentation is linked from another one, or from the README.
 fn check_reached(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut reached = BTreeSet::from([PathBuf::from("docs/README.md"), PathBuf::from(INDEX)]);
     for file in tree.files.iter().filter(|file| file.path.extension().is_some_and(|extension| extension == "md")) {
@@ -56,7 +56,7 @@ fn check_reached(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A path in a document, from the root.
+/// Returns a path in a document, from the root.
 fn resolved(file: &File, target: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for part in file.path.parent().unwrap_or(Path::new("")).join(target).components() {

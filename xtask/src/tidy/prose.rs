@@ -1,4 +1,5 @@
-//! Prose that a newcomer reads: sentences that are short enough, and the field's words in place of coined ones.
+//! Prose that a newcomer reads: sentences that are short enough, and the field's words in place of coined ones. Papers
+//! have none that break these rules; doc comments have fewer and fewer ([`super::ratchet`]).
 
 use super::{Finding, words};
 use crate::source::{File, Tree};
@@ -41,21 +42,46 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 fn check_paper(file: &File, findings: &mut Vec<Finding>) {
     for (line, paragraph) in paragraphs(&file.text) {
-        for (word, better) in WORDS {
-            if words(&paragraph.to_lowercase(), word).next().is_some() {
-                let what = format!("the word `{word}`");
-                findings.push(Finding::new(&file.path, line, what, format!("say: {better}")));
-            }
-        }
-        for sentence in sentences(&paragraph) {
-            let count = sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
-            if count > SENTENCE_WORDS_MAX {
-                let begin: String = sentence.chars().take(50).collect();
-                let what = format!("a sentence of {count} words, over {SENTENCE_WORDS_MAX}: `{begin} ...`");
-                findings.push(Finding::new(&file.path, line, what, "make two of it, or a list"));
-            }
+        for (what, fix) in faults(&paragraph) {
+            findings.push(Finding::new(&file.path, line, what, fix));
         }
     }
+}
+
+/// Returns the lines, from 1, of paragraphs in doc comments that break the rules: once for each time.
+pub(super) fn doc_comments(file: &File) -> Vec<usize> {
+    // A line that is no doc comment ends a paragraph.
+    let doc = |line: &'_ str| -> String {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or_default();
+        text.strip_prefix(' ').unwrap_or(text).to_owned()
+    };
+    let docs: Vec<String> = file.text.lines().map(doc).collect();
+    let paragraphs = paragraphs(&docs.join("\n"));
+    paragraphs.iter().flat_map(|(line, text)| faults(text).into_iter().map(|_| *line)).collect()
+}
+
+/// Returns what is wrong with a paragraph, each with what to do.
+fn faults(paragraph: &str) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    for (word, better) in WORDS {
+        if words(&paragraph.to_lowercase(), word).next().is_some() {
+            faults.push((format!("the word `{word}`"), format!("say: {better}")));
+        }
+    }
+    for sentence in sentences(paragraph) {
+        let count = sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+        if count > SENTENCE_WORDS_MAX {
+            let begin: String = sentence.chars().take(50).collect();
+            let what = format!("a sentence of {count} words, over {SENTENCE_WORDS_MAX}: `{begin} ...`");
+            faults.push((what, "make two of it, or a list".to_owned()));
+        }
+        // Machines are no persons, and a sentence begins with its subject.
+        if sentence.trim_start().starts_with("Who ") && !sentence.ends_with('?') {
+            faults.push(("a sentence that begins with `Who`".to_owned(), "begin with the subject".to_owned()));
+        }
+    }
+    faults
 }
 
 /// Paragraphs and items of lists with the line, from 1, at which each begins. Code, tables, headings, pictures and
@@ -86,7 +112,7 @@ fn paragraphs(text: &str) -> Vec<(usize, String)> {
     found.into_iter().map(|(at, text)| (at, without_code(&text))).collect()
 }
 
-/// A piece of code in a sentence counts as one word.
+/// Replaces each piece of code, so that it counts as one word of its sentence.
 fn without_code(text: &str) -> String {
     text.split('`').enumerate().map(|(at, part)| if at % 2 == 1 { "code" } else { part }).collect()
 }
@@ -129,6 +155,18 @@ mod tests {
         );
         check_text("CHANGELOG.md", "You mend it.", &[]);
         check_text("README.md", "`mend`, amend, mending", &[]);
+    }
+
+    #[test]
+    fn a_sentence_begins_with_its_subject() {
+        check_text("README.md", "It ends. Who asks, waits.", &[(1, "a sentence that begins with `Who`")]);
+        check_text("README.md", "Who asks?", &[]);
+    }
+
+    #[test]
+    fn doc_comments_are_read_without_what_stands_between() {
+        let text = "//! Nobody.\n// nobody\nfn f() {}\n    /// A\n    /// nobody `nobody`.\n    ///\n    /// ```\n    /// nobody\n    /// ```\n";
+        assert_eq!(doc_comments(&File::new("a.rs", text)), [1, 4]);
     }
 
     #[test]

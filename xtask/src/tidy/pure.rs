@@ -60,7 +60,7 @@ fn check_file(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The modules of `std` that `code` names, with the place of each: `std::a::b` and `std::{a, b::{c, d}}`.
+/// Returns the modules of `std` that `code` names, with the place of each: `std::a::b` and `std::{a, b::{c, d}}`.
 fn std_modules(code: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for at in words(code, "std") {

@@ -27,11 +27,13 @@ struct Kind {
     find: fn(&File) -> Vec<usize>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 6] = [
     Kind { name: "long-functions", fix: "give its parts names, so that it reads on one page", find: long_functions },
     Kind { name: "wide-comments", fix: "wrap it at 120 columns", find: wide_comments },
     Kind { name: "string-errors", fix: "make the error an enum with a variant per cause", find: string_errors },
     Kind { name: "empty-docs", fix: "say the unit, the range or the meaning of `None`", find: empty_docs },
+    Kind { name: "doc-prose", fix: "sentences of at most 32 words, and words of the field", find: doc_prose },
+    Kind { name: "verbless-docs", fix: "begin with a verb: Returns, Makes, Notes that", find: verbless_docs },
 ];
 
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
@@ -74,7 +76,7 @@ fn check_kind(tree: &Tree, kind: &Kind, allowed: &BTreeMap<String, usize>, findi
     }
 }
 
-/// The folder of the crate that a file belongs to.
+/// Returns the folder of the crate that a file belongs to.
 fn room(tree: &Tree, path: &Path) -> String {
     let is_crate = |folder: &&Path| tree.paths.binary_search(&folder.join("Cargo.toml")).is_ok();
     let folder = path.ancestors().skip(1).find(is_crate).unwrap_or(Path::new(""));
@@ -126,8 +128,7 @@ fn string_errors(file: &File) -> Vec<usize> {
     if is_test(file) {
         return Vec::new();
     }
-    // Tests stand at the end of a file.
-    let code = file.code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = before_tests(&file.code);
     let mut found = Vec::new();
     for (at, _) in code.match_indices("Result<") {
         let mut depth = 0;
@@ -148,6 +149,11 @@ fn string_errors(file: &File) -> Vec<usize> {
     found
 }
 
+/// Returns what comes before the tests, which stand at the end of a file.
+fn before_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
 /// Docs that say nothing: `/// Which.`
 fn empty_docs(file: &File) -> Vec<usize> {
     let empty = |line: &&str| {
@@ -157,6 +163,39 @@ fn empty_docs(file: &File) -> Vec<usize> {
         })
     };
     file.text.lines().enumerate().filter(|(_, line)| empty(line)).map(|(at, _)| at + 1).collect()
+}
+
+/// Returns doc comments that break the rules for prose. Those of tests are left out.
+fn doc_prose(file: &File) -> Vec<usize> {
+    if is_test(file) { Vec::new() } else { super::prose::doc_comments(file) }
+}
+
+/// Returns doc comments of functions that do not begin with a verb: its form ends with an s.
+fn verbless_docs(file: &File) -> Vec<usize> {
+    if is_test(file) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut doc = None;
+    for (at, line) in before_tests(&file.text).lines().enumerate() {
+        let line = line.trim_start();
+        if let Some(text) = line.strip_prefix("/// ") {
+            doc.get_or_insert((at + 1, text));
+        } else if !line.starts_with("///") && !line.starts_with("#[") {
+            let is_verb = |text: &str| text.split([' ', ',']).next().is_some_and(|word| word.ends_with('s'));
+            found.extend(doc.take().filter(|(_, text)| is_function(line) && !is_verb(text)).map(|(at, _)| at));
+        }
+    }
+    found
+}
+
+/// Returns whether a line begins a function.
+fn is_function(line: &str) -> bool {
+    let words = line.split_whitespace().skip_while(|word| {
+        let marks = ["pub", "const", "async", "unsafe", "extern", "\"C\""];
+        word.starts_with("pub(") || marks.contains(word)
+    });
+    words.into_iter().next() == Some("fn")
 }
 
 #[cfg(test)]
@@ -174,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_becomes_more_is_found_and_what_became_less_is_kept() {
-        let text = "/// Which.\nfn f() -> Result<Vec<(u8, u8)>, String> {}\n// Result<(), String>\n";
+        let text = "/// Which.\nstruct A;\nfn f() -> Result<Vec<(u8, u8)>, String> {}\n// Result<(), String>\n";
         check_rooms(text, "[string-errors]\na = 1\n[empty-docs]\na = 1\n", &[]);
         check_rooms(
             text,
@@ -194,6 +233,12 @@ mod tests {
         check_rooms(&function(FUNCTION_LINES_MAX), "", &[]);
         let found = "1 long-functions where 0 were, among them a/src/lib.rs:2";
         check_rooms(&function(FUNCTION_LINES_MAX + 1), "", &[found]);
+    }
+
+    #[test]
+    fn a_function_says_what_it_does() {
+        let text = "/// The sum.\n#[inline]\npub(crate) async fn sum() {}\n/// Returns it.\nfn it() {}\n/// A type.\nstruct A;\n";
+        check_rooms(text, "", &["1 verbless-docs where 0 were, among them a/src/lib.rs:1"]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ const RETIRED: [(&str, &str); 15] = [
     ("mend", "fix"),
 ];
 
-/// Folders whose types are nobody's interface.
+/// Folders whose types belong to no interface.
 const PRIVATE: [&str; 4] = ["tests", "bench", "fuzz", "proto/src/generated"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -64,7 +64,7 @@ fn terms(glossary: &str) -> Vec<String> {
     terms.map(name).collect()
 }
 
-/// Where a file declares a public type of this name.
+/// Returns where a file declares a public type of this name.
 fn public_types<'a>(file: &'a File, name: &str) -> Vec<(&'a Path, usize)> {
     let kinds = ["struct", "enum", "trait", "type"].map(|kind| format!("pub {kind} {name}"));
     let places = kinds.iter().flat_map(|text| words(&file.code, text));

@@ -11,7 +11,7 @@ const MARGIN: f64 = 1.6;
 /// Colours of lines that are compared. More contexts than these are in the tables only.
 const COLOURS: [Colour; 3] = [Colour::First, Colour::Second, Colour::Third];
 
-/// All charts that there is something to draw in: a line needs two points.
+/// Returns all charts that there is something to draw in: a line needs two points.
 pub(super) fn charts(report: &Report) -> Vec<Chart> {
     let prompts: Vec<&WorkFigures> = report.works.iter().filter(|work| work.prompt.is_some()).collect();
     let decodes: Vec<&WorkFigures> = report.works.iter().filter(|work| work.prompt.is_none()).collect();
@@ -67,7 +67,7 @@ fn against(title: &'static str, x: &'static str, y: &'static str, series: Vec<Se
     Some(Chart { title, x, y, series, marks: Vec::new() })
 }
 
-/// Every kernel by how much it multiplies for each byte that it reads, under what the machine allows there.
+/// Returns every kernel by how much it multiplies for each byte that it reads, under what the machine allows there.
 fn roofline(report: &Report) -> Option<Chart> {
     let (read, multiply) = (report.limits.read_gb_per_s, report.limits.weights_gflop_per_s?);
     let dots = |name: &str, colour, is: &dyn Fn(&WorkFigures) -> bool| {

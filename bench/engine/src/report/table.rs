@@ -4,13 +4,13 @@ use super::{Rates, Report, WorkFigures};
 use std::fmt::{self, Write};
 
 impl Report {
-    /// What was measured, in one line.
+    /// Returns what was measured, in one line.
     pub fn headline(&self) -> String {
         let mib = self.weight_bytes as f64 / f64::from(1 << 20);
         format!("{} in {}, {mib:.0} MiB of weights a step", self.model, self.weights)
     }
 
-    /// The limits, in one line.
+    /// Returns the limits, in one line.
     pub fn limits_line(&self) -> String {
         let limits = &self.limits;
         let mut text = format!(
@@ -27,8 +27,8 @@ impl Report {
         text
     }
 
-    /// The works whose kernels are told in the text: the last prompt, and the first and last batch after the first
-    /// context.
+    /// Returns the works whose kernels are told in the text: the last prompt, and the first and last batch after the
+    /// first context.
     fn told(&self) -> Vec<&WorkFigures> {
         let prompt = self.works.iter().rfind(|work| work.prompt.is_some());
         let mut decodes = self.works.iter().filter(|work| work.prompt.is_none());

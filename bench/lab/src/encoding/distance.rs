@@ -47,7 +47,7 @@ impl Distance {
         self.whole += usize::from(same == tokens);
     }
 
-    /// The cells of [`Distance::COLUMNS`].
+    /// Returns the cells of [`Distance::COLUMNS`].
     pub(super) fn cells(&self) -> [String; 7] {
         let positions = self.divergences.len() as f64;
         let (mut divergences, mut same) = (self.divergences.clone(), self.same.clone());
@@ -66,13 +66,13 @@ impl Distance {
     }
 }
 
-/// The most probable token, the lowest of several.
+/// Returns the most probable token, the lowest of several.
 pub(super) fn most_probable(logits: &[f32]) -> Token {
     let best = logits.iter().enumerate().rev().max_by(|a, b| a.1.total_cmp(b.1));
     best.map_or(0, |(token, _)| token as Token)
 }
 
-/// The logarithm of the sum of the exponentials.
+/// Returns the logarithm of the sum of the exponentials.
 fn log_total(logits: &[f32]) -> f64 {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     largest + logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum::<f64>().ln()

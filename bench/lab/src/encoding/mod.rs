@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     speed::run(&layout)
 }
 
-/// All sequences take the tokens of the text, one by one.
+/// Feeds the tokens of the text to all sequences, one by one.
 fn follow(
     sequences: &mut Sequences,
     start: u32,
@@ -95,7 +95,7 @@ fn follow(
     Ok(())
 }
 
-/// Each sequence takes the tokens that it finds most probable itself.
+/// Lets each sequence take the tokens that it finds most probable itself.
 fn generate(
     sequences: &mut Sequences,
     start: u32,

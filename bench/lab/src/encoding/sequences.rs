@@ -32,7 +32,8 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// So many, of so many tokens at most. Errors: there is no memory, or the model's context is shorter.
+    /// Makes so many sequences, of so many tokens at most. Errors: there is no memory, or the model's context is
+    /// shorter.
     pub(super) fn new(
         model: Arc<CpuModel>,
         layout: KvLayout,
@@ -89,7 +90,7 @@ impl Sequences {
         }
     }
 
-    /// Each sequence takes a token at the position; the logits of what follows, of each.
+    /// Gives each sequence a token at the position. Returns the logits of what follows, of each.
     pub(super) fn step(&mut self, position: u32, tokens: &[Token]) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
         let spans = (0..).zip(tokens).map(|(sequence, &token)| self.span(sequence, position, &[token])).collect();
         self.run(spans)

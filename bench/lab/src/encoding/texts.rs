@@ -7,8 +7,8 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// Up to `count` texts of `tokens` tokens each, apart from each other: from the file, evenly over it; or drawn at
-/// random, the same ones each time.
+/// Returns up to `count` texts of `tokens` tokens each, apart from each other: from the file, evenly over it; or drawn
+/// at random, the same ones each time.
 pub(super) fn texts(
     file: Option<&Path>,
     files: &ModelFiles,

@@ -71,7 +71,7 @@ impl Outcome {
         self.seconds * 1e6 / self.prompts as f64
     }
 
-    /// Of taking a block, from the cache or not, sealing it and giving it back.
+    /// Returns the nanoseconds of taking a block, from the cache or not, sealing it and giving it back.
     fn ns_per_block(&self) -> f64 {
         self.seconds * 1e9 / self.blocks as f64
     }
@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One setting on one trace.
+/// Runs one setting on one trace.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn play(setting: Setting, warmup: usize, prompts: usize, mut trace: Trace) -> Result<Outcome, Box<dyn Error>> {
     let tenants: Vec<Tenant> = (0..setting.tenants).map(|number| Tenant::named(&number.to_string())).collect();

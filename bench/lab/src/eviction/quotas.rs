@@ -1,5 +1,5 @@
-//! What it costs to know whose each block is: the trace with tenants who share nothing, without quotas, with
-//! quotas that never name a block, and with quotas that do.
+//! What it costs to know the tenant of each block: the trace with tenants that share nothing, without quotas, with
+//! quotas that never select a block, and with quotas that do.
 
 use super::trace::Trace;
 use super::{CONVERSATIONS_PER_POOL, Outcome, POOL_BLOCKS, Setting, play};
@@ -11,9 +11,9 @@ use std::error::Error;
 const POOLS: u32 = 16;
 /// The conversations that go on have so many pools' blocks.
 const WORKING_SET_POOLS: usize = 4;
-/// Out of 100 prompts, documents that nobody sends again.
+/// Out of 100 prompts, documents that are never sent again.
 const SCANS_PERCENT: u64 = 10;
-/// A quota that nobody reaches who is not alone.
+/// A quota that no tenant reaches unless it is alone.
 const NEVER_REACHED_PERCENT: u32 = 99;
 
 /// What to measure.

@@ -38,7 +38,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Nobody else has the identities of its blocks.
+    /// Gives its blocks identities that no other tenant has.
     pub(super) fn belong_to(&mut self, tenant: Tenant) {
         self.chain.iter_mut().for_each(|hash| hash.0[12..].copy_from_slice(&tenant.0.to_le_bytes()));
     }
@@ -56,7 +56,7 @@ struct Conversation {
 /// The trace, without end.
 pub(super) struct Trace {
     random: u64,
-    /// Out of 100 prompts so many are documents that nobody sends again.
+    /// Out of 100 prompts, documents that are never sent again.
     scans_percent: u64,
     names: u64,
     speakers: u64,
@@ -70,7 +70,7 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// A trace of so many conversations at once.
+    /// Makes a trace of so many conversations at once.
     pub(super) fn new(seed: u64, conversations: usize, scans_percent: u64) -> Self {
         let mut trace = Self {
             random: seed,
@@ -94,12 +94,12 @@ impl Trace {
         trace
     }
 
-    /// Blocks of the conversations that go on now, and of the system prompts.
+    /// Returns the number of blocks of the conversations that go on now, and of the system prompts.
     pub(super) fn working_set(&self) -> u64 {
         self.working_set
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    /// Draws a number by SplitMix64 (Steele, Lea and Flood, 2014).
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

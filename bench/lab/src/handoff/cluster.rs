@@ -80,7 +80,7 @@ impl Cluster {
         Ok(Self { kind, _processes: processes, url: format!("http://{address}"), runtime, timelines })
     }
 
-    /// The lane between its workers.
+    /// Returns the lane between its workers.
     pub(super) fn lane(&self) -> &'static str {
         match self.kind {
             Kind::Handoff(lane) => lane,
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// What the worker that computes prompts, and the worker that decodes, did so far; in a monolithic cluster
+    /// Returns what the worker that computes prompts, and the worker that decodes, did so far; in a monolithic cluster
     /// they are one. Errors: a timeline cannot be read.
     pub(super) fn timeline(&self) -> Result<Timeline, Box<dyn Error>> {
         let (first, last) = self.timelines.first().zip(self.timelines.last()).ok_or("there are no workers")?;
@@ -111,7 +111,7 @@ impl Cluster {
         })
     }
 
-    /// A run of one request, as soon as the router serves.
+    /// Returns a run of one request, as soon as the router serves.
     async fn reach(&self, prompt: u32, answer: u32, seed: u64) -> Result<Run, BenchError> {
         let mut left = ATTEMPTS_MAX;
         loop {

@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// milliseconds.
 pub(super) struct Sample {
     pub(super) passage: Passage,
-    /// Such a prompt is computed for so long while nobody reads.
+    /// Milliseconds that such a prompt is computed for while no worker reads.
     unread_ms: f64,
     handoff: Answer,
     monolithic: Answer,
@@ -34,8 +34,8 @@ pub(super) struct Row {
 }
 
 impl Sample {
-    /// `unread`, `monolithic`: when such a prompt was computed while nobody read, and by the monolithic worker.
-    /// Errors: an answer has no second token.
+    /// Makes the figures. `unread`, `monolithic`: when such a prompt was computed while no worker read, and by the
+    /// monolithic worker. Errors: an answer has no second token.
     pub(super) fn new(
         passage: Passage,
         handoff: Asked,
@@ -73,7 +73,7 @@ const COLUMNS: [Column; 11] =
     [EXPOSED, LAST_READ, TAKEN_OVER, READ, UNREAD, TTFT, TTFT_ALONE, AROUND, AROUND_ALONE, SECOND, SECOND_ALONE];
 
 impl Row {
-    /// `None`: there are no samples.
+    /// Makes a row of the samples. `None`: there are none.
     pub(super) fn new(lane: &'static str, tokens: u32, samples: &[Sample]) -> Option<Self> {
         let summary = |figure: fn(&Sample) -> f64| Summary::of(&mut samples.iter().map(figure).collect::<Vec<_>>());
         let columns = COLUMNS.iter().map(|&(name, figure)| Some((name, summary(figure)?)));
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// The rows as Markdown: what happened between the workers, and what the client saw.
+/// Returns the rows as Markdown: what happened between the workers, and what the client saw.
 pub(super) fn tables(rows: &[Row]) -> String {
     let mut between = "\
 | lane | prompt | rounds | exposed transfer: mean, P50, P99 | last slice after the first token: P50, P99 \
@@ -135,7 +135,7 @@ pub(super) fn tables(rows: &[Row]) -> String {
     format!("All times are milliseconds.\n\n{between}\n{seen}")
 }
 
-/// The rows with everything that is known of them.
+/// Returns the rows with everything that is known of them.
 pub(super) fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let columns: serde_json::Map<_, _> =

@@ -1,8 +1,9 @@
-//! Handoffs between real processes: how much of the transfer a user waits for, and what reading costs who computes.
+//! Handoffs between real processes: how much of the transfer a user waits for, and what being read costs the worker
+//! that computes.
 //!
-//! A router, a prefill worker and a decode worker for each lane, and beside them a router with a decode worker
-//! alone (monolithic), each worker with one thread, so that two have a core each on two cores. Every round asks
-//! each of them once, one after the other, so that what else the machine does meets all alike. Clients' times are
+//! For each lane there are a router, a prefill worker and a decode worker. Next to them are a router and a decode
+//! worker alone (monolithic). Each worker has one thread, so that two have a core each on two cores. Every round asks
+//! each of them once, one after the other, so that other load on the machine disturbs all alike. Clients' times are
 //! the load generator's; what happened inside is in the workers' timelines.
 //!
 //! What is deliberately absent: load. That is `baton bench serve`'s business.
@@ -70,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The rounds of one length, for each lane.
+/// Runs the rounds of one length, for each lane.
 fn row(
     lanes: &[Cluster; 2],
     monolithic: &Cluster,
@@ -119,7 +120,7 @@ fn draw(samples: &[Sample], lane: &str, tokens: u32, folder: &Path) -> Result<()
     Ok(())
 }
 
-/// The model, made unless an earlier run did.
+/// Returns the model, and makes it unless an earlier run did.
 fn model(baton: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let folder = baton.parent().and_then(Path::parent).ok_or("the binary is in no folder")?.join(MODEL);
     if !folder.join("config.json").exists() {

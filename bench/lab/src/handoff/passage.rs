@@ -27,7 +27,7 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    /// The one handoff in `window`. Errors: there is none, or its KV went another way than over `lane`.
+    /// Finds the one handoff in `window`. Errors: there is none, or its KV went another way than over `lane`.
     pub(super) fn find(timeline: &Timeline, window: Span, lane: &str) -> Result<Self, Box<dyn Error>> {
         let Timeline { prefill: p, decode: d } = timeline;
         let planned = p.all(window, "planned");
@@ -57,13 +57,13 @@ impl Passage {
         Ok(passage)
     }
 
-    /// When the last slice was there, in milliseconds after the first token was: below zero, it was there before.
+    /// Returns when the last slice was there, in milliseconds after the first token. Below zero: it was there before.
     pub(super) fn last_read_ms(&self) -> f64 {
         let last = self.slices.iter().map(|(_, (_, end))| *end).max().unwrap_or(self.first_token);
         ms(self.first_token, last)
     }
 
-    /// When the decode worker could go on, in milliseconds after the first token was there.
+    /// Returns when the decode worker could go on, in milliseconds after the first token was there.
     pub(super) fn taken_over_ms(&self) -> f64 {
         ms(self.first_token, self.taken_over)
     }

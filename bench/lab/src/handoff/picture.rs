@@ -40,7 +40,7 @@ struct Panel {
     svg: String,
 }
 
-/// The picture.
+/// Returns the picture.
 pub(super) fn svg(passage: &Passage, lane: &str, tokens: u32) -> String {
     let whole = Panel::new(passage.begin, passage.second_token, 92.0).whole(passage);
     // From the first token, or from the last slice if that came later, to the decode worker's first step.
@@ -75,7 +75,7 @@ impl Panel {
         Self { from, to: to.max(from + 1), top, svg: String::new() }
     }
 
-    /// From the first step to the second token.
+    /// Draws from the first step to the second token.
     fn whole(mut self, passage: &Passage) -> Self {
         self.axis(passage.begin, "milliseconds since the prompt's first step");
         self.computed(passage);
@@ -91,7 +91,7 @@ impl Panel {
         self
     }
 
-    /// From the first token to the decode worker's first step.
+    /// Draws from the first token to the decode worker's first step.
     fn moment(mut self, passage: &Passage) -> Self {
         self.axis(passage.first_token, "the handover: milliseconds since the first token was there");
         self.bar("c0", 0, self.from, passage.first_token, 0.0);
@@ -117,7 +117,7 @@ impl Panel {
         self
     }
 
-    /// What the prefill worker computes: from a layer's K and V to those of the next, or to the end of the step.
+    /// Draws what the prefill worker computes: from a layer's K and V to those of the next, or to the end of the step.
     fn computed(&mut self, passage: &Passage) {
         let (row, mut begin) = (self.row(0), passage.begin);
         let ends = passage.written.iter().map(|&(_, at)| at).chain([passage.first_token]);
@@ -133,7 +133,7 @@ impl Panel {
         }
     }
 
-    /// A message from one row to the other, the `place`th: names keep out of each other's way.
+    /// Draws a message from one row to the other, the `place`th: names keep out of each other's way.
     fn said(&mut self, (sent, taken): (u64, u64), down: bool, what: &str, place: usize) {
         let (upper, lower) = (self.row(0) + ROW, self.row(1));
         let (from, to) = if down { (upper, lower) } else { (lower, upper) };
@@ -146,14 +146,14 @@ impl Panel {
         ));
     }
 
-    /// A line over both rows, where the first token is there.
+    /// Draws a line over both rows, where the first token is there.
     fn instant(&mut self, at: u64) {
         let (x, bottom) = (self.x(at), self.row(1) + ROW + 4.0);
         let top = self.top - 4.0;
         self.put(format_args!("<path class=\"first\" stroke-width=\"2\" d=\"M{x:.1} {top} V{bottom}\"/>"));
     }
 
-    /// The names of the rows.
+    /// Draws the names of the rows.
     fn names(&mut self) {
         for (row, name) in ["prefill worker", "decode worker"].iter().enumerate() {
             let y = self.row(row) + ROW / 2.0 + 4.0;
@@ -223,13 +223,13 @@ impl Panel {
     }
 }
 
-/// The round number at or above `step`: 1, 2 or 5 times a power of ten.
+/// Returns the round number at or above `step`: 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|&round| round >= step).unwrap_or(step)
 }
 
-/// Milliseconds, or microseconds where they are few.
+/// Returns milliseconds, or microseconds if they are few.
 fn time(ms: f64) -> String {
     if ms < 1.0 { format!("{:.0} µs", ms * 1e3) } else { format!("{ms:.1} ms") }
 }

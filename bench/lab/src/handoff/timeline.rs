@@ -35,7 +35,7 @@ pub(super) struct Timeline {
 pub(super) struct Events(Vec<Event>);
 
 impl Events {
-    /// Errors: the file cannot be read, or a line is none.
+    /// Reads a timeline. Errors: the file cannot be read, or a line is none.
     pub(super) fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         let mut events = Vec::new();
         for line in BufReader::new(File::open(path)?).lines() {
@@ -46,14 +46,14 @@ impl Events {
         Ok(Self(events))
     }
 
-    /// All of this name within the window.
+    /// Returns all events of this name within the window.
     pub(super) fn all(&self, (from, to): Span, what: &str) -> Vec<&Event> {
         let begin = self.0.partition_point(|event| event.at_ns < from);
         let within = self.0[begin..].iter().take_while(|event| event.at_ns <= to);
         within.filter(|event| event.what == what).collect()
     }
 
-    /// From when to when the one prompt of `window` was computed: up to the step that samples its first token.
+    /// Returns from when to when the one prompt of `window` was computed: up to the step that samples its first token.
     pub(super) fn prompt(&self, window: Span) -> Result<Span, Box<dyn Error>> {
         let planned = self.all(window, "planned");
         let last = planned.iter().find(|event| event.samples > Some(0));
@@ -61,12 +61,12 @@ impl Events {
         Ok((self.step(window, first)?.0, self.step(window, last)?.1))
     }
 
-    /// The first of this name within the window.
+    /// Returns the first event of this name within the window.
     pub(super) fn first(&self, window: Span, what: &str) -> Result<&Event, Box<dyn Error>> {
         self.all(window, what).into_iter().next().ok_or_else(|| format!("nothing was {what:?}").into())
     }
 
-    /// When the step of a plan began and ended.
+    /// Returns when the step of a plan began and ended.
     pub(super) fn step(&self, window: Span, planned: &Event) -> Result<Span, Box<dyn Error>> {
         let at = |what| {
             let all = self.all(window, what);

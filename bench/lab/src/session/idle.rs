@@ -91,7 +91,7 @@ async fn watch(seen: &Seen, router: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A worker without requests. All but the first compute prompts: those have nothing to do with each other.
+/// Makes a worker without requests. All but the first compute prompts: those have nothing to do with each other.
 async fn play(id: u32, seen: Arc<Seen>, stranger: Stranger, mut incoming: Incoming) -> Result<Outgoing, Status> {
     let broken = |_| Status::invalid_argument("a broken message");
     let first = incoming.message().await?.ok_or_else(|| Status::cancelled("no hello"))?;
@@ -127,7 +127,7 @@ async fn play(id: u32, seen: Arc<Seen>, stranger: Stranger, mut incoming: Incomi
     Ok(outgoing)
 }
 
-/// CPU time of the threads that a process has, with that of the kernel for them.
+/// Returns the CPU time of the threads that a process has, with that of the kernel for them.
 fn cpu_seconds(process: u32) -> Result<f64, Box<dyn Error>> {
     let mut nanoseconds = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {

@@ -41,7 +41,7 @@ struct Cost {
     wall: f64,
 }
 
-/// One session that carries tokens as fast as it can.
+/// Runs one session that carries tokens as fast as it can.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 async fn tokens() -> Result<Cost, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -81,7 +81,7 @@ async fn tokens() -> Result<Cost, Box<dyn Error>> {
     if rows != FRAMES * ROWS { Err(format!("{rows} tokens arrived").into()) } else { Ok(cost) }
 }
 
-/// A step's tokens, as they are in the middle of an answer.
+/// Returns a step's tokens, as they are in the middle of an answer.
 fn rows(step: u32) -> Vec<TokenRow> {
     let row = |at: u64| TokenRow {
         key: SeqKey { request: RequestId(0x1234_5678_9abc_def0 + at), epoch: Epoch(1), choice: Choice(0) },
@@ -93,7 +93,7 @@ fn rows(step: u32) -> Vec<TokenRow> {
     (0..ROWS as u64).map(row).collect()
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -18,7 +18,7 @@ const HEADROOM: f64 = 1.08;
 /// Where a logarithmic axis of milliseconds may begin: an event that came along with another did so in no time.
 const SHORTEST_MS: f64 = 0.01;
 
-/// All charts that there is something to draw in.
+/// Returns all charts that there is something to draw in.
 pub(super) fn charts(report: &Report, records: &[Record]) -> Vec<Chart> {
     let done: Vec<&Record> = records.iter().filter(|record| record.failure.is_none()).collect();
     let seconds = report.elapsed_s;
@@ -42,7 +42,8 @@ pub(super) fn charts(report: &Report, records: &[Record]) -> Vec<Chart> {
     charts
 }
 
-/// The share of samples that are no larger than x; `sent`: the same samples, counted from when requests were sent.
+/// Returns the share of samples that are no larger than x; `sent`: the same samples, counted from when requests were
+/// sent.
 fn distribution(
     title: &'static str,
     unit: &'static str,
@@ -75,7 +76,7 @@ fn distribution(
     })
 }
 
-/// When requests were due, and how long they took.
+/// Returns when requests were due, and how long they took.
 fn latencies(records: &[Record], seconds: f64) -> Option<Chart> {
     let ended: Vec<&Record> = records.iter().filter(|record| !record.abandoned()).collect();
     let stride = ended.len().div_ceil(DOTS_MAX).max(1);
@@ -125,7 +126,7 @@ fn rates(done: &[&Record], seconds: f64) -> (Option<Chart>, Option<Chart>) {
     )
 }
 
-/// Requests in flight, and those that were due and not sent yet.
+/// Returns the requests in flight, and those that were due and not sent yet.
 fn in_flight(records: &[Record], seconds: f64) -> Option<Chart> {
     let count = *BINS.end();
     let line = |name: &str, colour, from: &dyn Fn(&Record) -> u64, to: &dyn Fn(&Record) -> u64| {

@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 const NAMES: usize = 26;
 
 impl Report {
-    /// What was asked of the server, in one line.
+    /// Returns what was asked of the server, in one line.
     pub fn headline(&self) -> String {
         let api = self.settings.api.path();
         let how = match &self.settings.arrivals {
@@ -24,7 +24,7 @@ impl Report {
         format!("{} at {}{api}: {how}", self.model, self.settings.url)
     }
 
-    /// Seconds, and what became of the requests.
+    /// Returns the seconds, and what became of the requests.
     pub fn outcome(&self) -> String {
         let mut text = format!("{:.1} s: {} done, {} failed", self.elapsed_s, self.done, self.failed);
         for (count, what) in [(self.abandoned as u64, "abandoned"), (self.unsent, "never sent")] {
@@ -38,7 +38,7 @@ impl Report {
         text
     }
 
-    /// The rows of latencies: name, figures in milliseconds.
+    /// Returns the rows of latencies: name, figures in milliseconds.
     pub(crate) fn latencies(&self) -> Vec<(&'static str, Option<Summary>)> {
         let figures = &self.figures;
         let mut rows = vec![("time to first token", figures.ttft_ms)];
@@ -59,7 +59,7 @@ impl Report {
         rows
     }
 
-    /// The rows of lengths: name, figures in tokens.
+    /// Returns the rows of lengths: name, figures in tokens.
     pub(crate) fn lengths(&self) -> Vec<(&'static str, Option<Summary>)> {
         let figures = &self.figures;
         let mut rows = vec![("input", figures.input_tokens), ("output", figures.output_tokens)];
@@ -69,7 +69,7 @@ impl Report {
         rows
     }
 
-    /// The rows of throughput: name, figure with its unit.
+    /// Returns the rows of throughput: name, figure with its unit.
     pub(crate) fn rates(&self) -> Vec<(&'static str, String)> {
         let throughput = &self.throughput;
         let mut rows = vec![
@@ -92,7 +92,7 @@ impl Report {
 }
 
 impl fmt::Display for Report {
-    /// A table for a terminal.
+    /// Returns a table for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}\n", self.headline(), self.outcome())?;
         for (title, rows, digits) in [("milliseconds", self.latencies(), 2), ("tokens", self.lengths(), 0)] {

@@ -1,8 +1,8 @@
 //! Records of slower tiers that are lifted here, from no block of the device, for prompts that wait for room.
 //!
-//! What is being lifted, or was and is not read yet, takes no more than a share of the slots, so that prompts that wait
-//! do not push out what those that run use. Once it was read, or its prompt needs it no more, it is a record like any
-//! other.
+//! Records that are being lifted, or that were lifted and are not read yet, take no more than a share of the slots. So
+//! prompts that wait do not push out what running ones use. A record that was read, or that its prompt does not need
+//! any more, is like any other.
 
 use super::{BlockHash, BlockLink, Entry, GroupId, GroupSlots, Slot, State, Tenant, TierSlots, at};
 use domain::planted_bugs::{self, Bug};
@@ -54,14 +54,15 @@ impl Lifts {
 }
 
 impl TierSlots {
-    /// Whether one more record of the group may be lifted, by the share of those that nobody read.
+    /// Returns whether one more record of the group may be lifted, by the share of lifted records that were not read
+    /// yet.
     pub(crate) fn may_lift(&self, group: GroupId) -> bool {
         let lifts = &self.groups[at(group)].lifts;
         !self.closed && lifts.taken() < lifts.max
     }
 
-    /// The record of a block shall be lifted, for this tenant. Where to. `None`: it is here or on its way, or no
-    /// slot is to be had for it.
+    /// Begins to lift the record of a block for this tenant. Returns its slot. `None`: it is here or on its way, or no
+    /// slot can be had for it.
     pub(crate) fn begin_lift(&mut self, group: GroupId, link: BlockLink, tenant: Tenant) -> Option<Slot> {
         let BlockLink { parent, hash } = link;
         if !self.may_lift(group) || self.holds(group, hash) || self.is_coming(group, hash) {
@@ -75,7 +76,7 @@ impl TierSlots {
         Some(Slot { group, slot })
     }
 
-    /// A lift ended. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
+    /// Ends a lift. `there`: the record is in its slot, for its prompt to read. Panics if none was under way there.
     pub(crate) fn end_lift(&mut self, Slot { group, slot }: Slot, there: bool) {
         let group_slots = &mut self.groups[at(group)];
         let Entry { state: State::Lifting, hash, parent, .. } = group_slots.entries[slot as usize] else {
@@ -93,7 +94,7 @@ impl TierSlots {
         self.assert_conserved();
     }
 
-    /// The prompt that the record was lifted for, if it was, does not need it any more.
+    /// Notes that the prompt for which the record was lifted, if it was, does not need it any more.
     pub(crate) fn forget_lift(&mut self, group: GroupId, hash: BlockHash) {
         let group_slots = &mut self.groups[at(group)];
         let Some(&slot) = group_slots.index.get(&hash) else { return };
@@ -104,7 +105,7 @@ impl TierSlots {
         group_slots.drop_lift(slot);
     }
 
-    /// The record, if it is here, will be read soon: it is as good as used.
+    /// Notes that the record, if it is here, will be read soon: it counts as used.
     pub(crate) fn keep(&mut self, group: GroupId, hash: BlockHash) {
         let group_slots = &mut self.groups[at(group)];
         if let Some(&slot) = group_slots.index.get(&hash) {
@@ -112,7 +113,7 @@ impl TierSlots {
         }
     }
 
-    /// Whether the record is being written here, from a block or by a lift.
+    /// Returns whether the record is being written here, from a block or by a lift.
     pub(super) fn is_coming(&self, group: GroupId, hash: BlockHash) -> bool {
         let lifted = |group_slots: &GroupSlots| group_slots.lifts.under_way.contains(&hash);
         self.writing.contains(&(group, hash)) || self.groups.get(at(group)).is_some_and(lifted)
@@ -120,13 +121,13 @@ impl TierSlots {
 }
 
 impl GroupSlots {
-    /// The slot is read: what was lifted to it was of use.
+    /// Notes that the slot is read: what was lifted to it was of use.
     pub(super) fn read_first(&mut self, slot: u32) {
         let unread = &mut self.entries[slot as usize].unread;
         self.lifts.unread -= u32::from(std::mem::take(unread));
     }
 
-    /// What the slot holds was lifted in vain, if it was lifted and not read.
+    /// Notes that what the slot holds was lifted in vain, if it was lifted and not read.
     pub(super) fn drop_lift(&mut self, slot: u32) {
         self.lifts.in_vain += u64::from(self.entries[slot as usize].unread);
         self.read_first(slot);
