@@ -4,22 +4,15 @@
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
 
+mod error;
 mod proto;
 mod release;
 mod source;
 mod tidy;
 
+use error::ChoreError;
 use std::path::Path;
 use std::process::ExitCode;
-
-const USAGE: &str = "usage: cargo xtask <command>
-
-  tidy    check what the compiler does not: floors, pure cores, dead files, stale generated code, links, style
-  proto   generate proto/src/generated from the files in proto/proto
-  sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
-  release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
-          `cargo xtask release 0.2.0 2026-11-24`; it pushes nothing
-";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
@@ -29,28 +22,24 @@ fn main() -> ExitCode {
         ["proto"] => proto::write(root),
         ["release", version, date] => release::run(root, version, date),
         ["sim", ref arguments @ ..] => simulate(root, arguments),
-        _ => Err(USAGE.to_string()),
+        _ => Err(ChoreError::Usage),
     };
     match result {
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
         }
-        Err(text) => {
-            eprintln!("{text}");
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
 }
 
 /// Builds and runs the simulator, which says by itself what is wrong.
-fn simulate(root: &Path, arguments: &[&str]) -> Result<String, String> {
+fn simulate(root: &Path, arguments: &[&str]) -> Result<String, ChoreError> {
     let cargo = ["run", "--quiet", "--release", "--locked", "--package", "sim", "--"];
     let status = std::process::Command::new(env!("CARGO")).current_dir(root).args(cargo).args(arguments).status();
-    let status = status.map_err(|error| format!("cargo could not be run: {error}"))?;
-    if status.success() {
-        Ok(String::new())
-    } else {
-        Err("the simulator found something, or was asked wrongly".to_owned())
-    }
+    let status = status.map_err(|source| ChoreError::NotRun { command: "cargo run".to_owned(), source })?;
+    if status.success() { Ok(String::new()) } else { Err(ChoreError::Simulator) }
 }

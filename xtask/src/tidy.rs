@@ -11,6 +11,7 @@ mod style;
 mod unused;
 mod words;
 
+use crate::error::ChoreError;
 use crate::source::Tree;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ impl fmt::Display for Finding {
 }
 
 /// Runs every check on the project at `root`. Errors: the findings, or why a check could not run.
-pub(crate) fn run(root: &Path) -> Result<String, String> {
+pub(crate) fn run(root: &Path) -> Result<String, ChoreError> {
     let tree = Tree::read(root)?;
     let mut findings = Vec::new();
     findings.extend(floors::check(&tree)?);
@@ -63,8 +64,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     if findings.is_empty() {
         return Ok(format!("tidy: {} files, nothing to fix", tree.paths.len()));
     }
-    let lines: Vec<_> = findings.iter().map(Finding::to_string).collect();
-    Err(format!("{}\n\ntidy: {} to fix", lines.join("\n"), findings.len()))
+    Err(ChoreError::Untidy(findings))
 }
 
 /// The line, from 1, of the byte `at`.
