@@ -7,7 +7,7 @@ use std::string::FromUtf8Error;
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  tidy    check what the compiler does not: floors, pure cores, dead files, stale generated code, links, style
+  tidy    check what the compiler does not: floors, circles, pure cores, dead files, stale generated code, links, style
   proto   generate proto/src/generated from the files in proto/proto
   sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
   release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
@@ -33,6 +33,8 @@ pub(crate) enum ChoreError {
     NotText { command: String, source: FromUtf8Error },
     #[error("{}: {source}", .path.display())]
     NotToml { path: PathBuf, source: toml::de::Error },
+    #[error("{}: {source}", .path.display())]
+    NotRust { path: PathBuf, source: syn::Error },
     /// A file without which a check says nothing.
     #[error("{0} is missing")]
     Missing(&'static str),

@@ -5,6 +5,7 @@
 //! build.
 
 mod error;
+mod modules;
 mod proto;
 mod release;
 mod source;

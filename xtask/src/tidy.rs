@@ -1,5 +1,6 @@
 //! What `cargo xtask tidy` checks, one concern per file. It reads, and never writes.
 
+mod circles;
 mod dead;
 mod docs;
 mod floors;
@@ -51,6 +52,7 @@ pub(crate) fn run(root: &Path) -> Result<String, ChoreError> {
     let mut findings = Vec::new();
     findings.extend(floors::check(&tree)?);
     findings.extend(pure::check(&tree));
+    findings.extend(circles::check(&tree)?);
     findings.extend(dead::check(&tree)?);
     findings.extend(stale::check(&tree, root)?);
     findings.extend(style::check(&tree));

@@ -23,7 +23,7 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
 }
 
 /// The files at which the crate of `manifest` begins: one per target.
-fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, ChoreError> {
+pub(super) fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, ChoreError> {
     let folder = manifest.path.parent().unwrap_or(Path::new(""));
     let table = manifest.toml()?;
     let mut roots: Vec<PathBuf> = ["src/lib.rs", "src/main.rs", "build.rs"].map(|path| folder.join(path)).into();
