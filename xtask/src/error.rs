@@ -1,6 +1,6 @@
 //! Why a chore was not done.
 
-use crate::tidy::Finding;
+use crate::finding::Finding;
 use std::io;
 use std::path::PathBuf;
 use std::string::FromUtf8Error;

@@ -5,6 +5,7 @@
 //! build.
 
 mod error;
+mod finding;
 mod modules;
 mod proto;
 mod release;
