@@ -60,7 +60,7 @@ pub(crate) fn check(loaded: Loaded) -> Result<(), CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Flags;
+    use crate::config::Flags;
     use crate::config::load;
 
     #[test]
