@@ -22,7 +22,7 @@ pub mod tensors;
 #[cfg(test)]
 mod tests;
 
-pub use files::{ModelError, ModelFiles};
+pub use files::{ModelDescription, ModelError, ModelFiles};
 pub use info::{ModelInfo, TensorRow};
 
 use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};
