@@ -5,7 +5,7 @@ mod bench;
 mod settings;
 
 pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
-pub(crate) use settings::{Flags, Router, Serve, Worker};
+pub(crate) use settings::{Router, Serve, Worker};
 
 use crate::doctor::DoctorArgs;
 use crate::topo::TopoArgs;

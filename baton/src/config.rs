@@ -5,12 +5,15 @@
 //! machine (a 0 or an empty text means "find out", and whoever uses the value finds out).
 
 mod check;
+mod flags;
 mod hidden;
 mod layers;
+mod origin;
 mod quantity;
 mod tree;
 
 pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
+pub(crate) use flags::Flags;
 pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]

@@ -9,14 +9,14 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-use crate::cli::Flags;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Flags};
 use crate::error::CommandError;
 use crate::output::print;
 use checks::CHECKS;
 use finding::{Finding, Verdict};
 use host::Host;
 use serde::Serialize;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Where a disk tier would most likely be.
@@ -117,9 +117,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), CommandError> {
 }
 
 fn recorded(file: &Path) -> Result<Host, CommandError> {
-    let problem = |why: String| CommandError::Usage(format!("{}: {why}", file.display()).into());
-    let text = std::fs::read_to_string(file).map_err(|error| problem(error.to_string()))?;
-    Host::recorded(&text).map_err(problem)
+    let problem = |why: &dyn Error| CommandError::Usage(format!("{}: {why}", file.display()).into());
+    let text = std::fs::read_to_string(file).map_err(|error| problem(&error))?;
+    Host::recorded(&text).map_err(|error| problem(&error))
 }
 
 fn examine(subject: &Subject<'_>) -> Vec<Report> {

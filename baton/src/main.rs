@@ -14,8 +14,8 @@ mod run;
 mod topo;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, ConfigCommand, Flags, ModelCommand};
-use config::Config;
+use cli::{BenchCommand, Cli, Command, ConfigCommand, ModelCommand};
+use config::{Config, Flags};
 use domain::session::Role;
 use error::CommandError;
 use std::path::Path;

@@ -17,7 +17,9 @@ pub(crate) enum ModelDirError {
     #[error("there is no model at {0}: name a GGUF file or a Hugging Face directory, the one that holds {CONFIG_FILE}")]
     Missing(PathBuf),
     /// A directory, but not of a model.
-    #[error("{0} holds no {CONFIG_FILE}: name the directory that holds it beside the weights, or a GGUF file")]
+    #[error(
+        "{0} holds no {CONFIG_FILE}, which says what the model is: name the directory of a Hugging Face model, or a GGUF file"
+    )]
     NoConfig(PathBuf),
     /// The bundled model is in none of its places.
     #[error("the bundled model is not found; looked in {}; name a model with --model DIR", list(.0))]

@@ -5,6 +5,7 @@ mod local;
 mod model;
 mod model_card;
 mod ops;
+mod role_name;
 mod router;
 mod runtime;
 mod secret;
@@ -20,13 +21,3 @@ pub(crate) use secret::{draw_secret, secrets};
 pub(crate) use serve::serve;
 pub(crate) use shutdown::end_with_input;
 pub(crate) use worker::worker;
-
-use domain::session::Role;
-
-/// The role in words.
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Prefill => "prefill",
-        Role::Decode => "decode",
-    }
-}

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod declared;
 pub mod failpoint;
 mod install;
 pub mod lanes;

@@ -3,7 +3,7 @@
 //! A recorder keeps every series that was ever touched. What has as many values as there ever were peers is kept
 //! here instead.
 
-use crate::metrics::Declared;
+use crate::declared::Declared;
 use metrics::SharedString;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// Tokens of a stream that is still under way when something happens to its worker.
 const LONG_TOKENS: u64 = 800;
@@ -247,6 +248,40 @@ fn routers_share_workers_and_come_back() {
     let again = cluster.another_router(&[]);
     until("the router is ready", || (again.get("/ready").head.status == 200).then_some(()));
     assert_eq!(long("A trait is").whole(&again).0.choices[&0].text, wanted[0]);
+}
+
+#[test]
+fn a_router_needs_the_small_files_of_its_model_alone() {
+    let folder = Folder::new("small-files");
+    let (model, bundled) = (folder.path(""), Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny-rust"));
+    for file in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(bundled.join(file), folder.path(file)).expect("it can be copied");
+    }
+    let flags = ["--model", &model, "--set", "model.name=tiny-rust"];
+    let mut cluster = Cluster::new("hush, says this test");
+    cluster.decode(&[]);
+    cluster.route(&flags);
+    cluster.until_ready(0, 1);
+    let other = cluster.another_router(&[]);
+    until("the router is ready", || (other.get("/ready").head.status == 200).then_some(()));
+    let ask = Ask::chat("What is ownership?", json!({ "temperature": 0, "max_tokens": 8 }));
+    assert_eq!(ask.whole(cluster.router()).0, ask.whole(&other).0);
+    drop(cluster);
+
+    // A worker needs more, and what either lacks is said.
+    let ended_with = |command: &[&str], parts: [&str; 2]| {
+        let arguments = [command, &flags, &["--listen", "127.0.0.1:0", "--set", "cluster.insecure=true"]].concat();
+        let mut child = baton(&arguments).spawn().expect("the binary runs");
+        assert_eq!(ended(&mut child).code(), Some(1));
+        let error = drained(child.stderr.take());
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    ended_with(&["decode-worker"], ["model.safetensors", &model]);
+    let router = ["router", "--workers", "127.0.0.1:1"];
+    fs::remove_file(folder.path("tokenizer.json")).expect("it is there");
+    ended_with(&router, ["tokenizer.json", "which says what the tokens of a text are"]);
+    fs::remove_file(folder.path("config.json")).expect("it is there");
+    ended_with(&router, ["config.json", "which says what the model is"]);
 }
 
 /// What the log of a worker says that a router does without.

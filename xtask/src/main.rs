@@ -5,23 +5,17 @@
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
 
+mod error;
+mod finding;
+mod modules;
 mod proto;
 mod release;
 mod source;
 mod tidy;
 
+use error::ChoreError;
 use std::path::Path;
 use std::process::ExitCode;
-
-const USAGE: &str = "usage: cargo xtask <command>
-
-  tidy    check what the compiler does not: floors, pure cores, dead files, stale generated code, links, style
-  proto   generate proto/src/generated from the files in proto/proto
-  pages   write the pages of docs/reference that are generated: configuration, command line, metrics
-  sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
-  release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
-          `cargo xtask release 0.2.0 2026-11-24`; it pushes nothing
-";
 
 /// The simulator, which says itself what it found.
 const SIMULATE: [&str; 7] = ["run", "--quiet", "--release", "--locked", "--package", "sim", "--"];
@@ -39,24 +33,24 @@ fn main() -> ExitCode {
         ["pages"] => cargo(root, &WRITE_PAGES, &[("WRITE_PAGES", "1")]),
         ["release", version, date] => release::run(root, version, date),
         ["sim", ref arguments @ ..] => cargo(root, &[&SIMULATE, arguments].concat(), &[]),
-        _ => Err(USAGE.to_string()),
+        _ => Err(ChoreError::Usage),
     };
     match result {
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
         }
-        Err(text) => {
-            eprintln!("{text}");
+        Err(error) => {
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
 }
 
 /// Runs cargo with these arguments and variables of the environment. Errors: it says itself what is wrong.
-fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, String> {
+fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, ChoreError> {
     let mut command = std::process::Command::new(env!("CARGO"));
     let status = command.current_dir(root).args(arguments).envs(environment.iter().copied()).status();
-    let status = status.map_err(|error| format!("cargo could not be run: {error}"))?;
-    if status.success() { Ok(String::new()) } else { Err(format!("cargo {} failed", arguments[0])) }
+    let status = status.map_err(|source| ChoreError::NotRun { command: "cargo".to_owned(), source })?;
+    if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments[0].to_owned())) }
 }

@@ -1,5 +1,6 @@
 //! The files of the project as the checks see them, and Rust text without comments and literals.
 
+use crate::error::ChoreError;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +28,12 @@ impl File {
         Self { path, text, code }
     }
 
-    /// Returns whether it is Rust.
+    /// What it says as TOML. Errors: it is none.
+    pub(crate) fn toml(&self) -> Result<toml::Table, ChoreError> {
+        self.text.parse().map_err(|source| ChoreError::NotToml { path: self.path.clone(), source })
+    }
+
+    /// Whether it is Rust.
     pub(crate) fn is_rust(&self) -> bool {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }
@@ -43,14 +49,17 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Reads the project at `root`. Errors: git is missing, this is no checkout, a file cannot be read.
-    pub(crate) fn read(root: &Path) -> Result<Self, String> {
+    pub(crate) fn read(root: &Path) -> Result<Self, ChoreError> {
         let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
         let output = Command::new("git").args(arguments).current_dir(root).output();
-        let output = output.map_err(|error| format!("git ls-files: {error}; tidy needs git and a checkout"))?;
+        let command = || "git ls-files".to_owned();
+        let output = output.map_err(|source| ChoreError::NotRun { command: command(), source })?;
         if !output.status.success() {
-            return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(ChoreError::Failed { command: command(), said });
         }
-        let listing = String::from_utf8(output.stdout).map_err(|error| format!("git ls-files: {error}"))?;
+        let listing = String::from_utf8(output.stdout);
+        let listing = listing.map_err(|source| ChoreError::NotText { command: command(), source })?;
         let mut paths: Vec<PathBuf> = listing.split_terminator('\0').map(PathBuf::from).collect();
         paths.retain(|path| root.join(path).is_file());
         paths.sort();
@@ -58,11 +67,10 @@ impl Tree {
         let mut files = Vec::new();
         for path in &paths {
             let full = root.join(path);
-            let describe = |error| format!("{}: {error}", path.display());
-            if std::fs::metadata(&full).map_err(describe)?.len() > TEXT_BYTES_MAX {
+            if std::fs::metadata(&full).map_err(ChoreError::of_file(path))?.len() > TEXT_BYTES_MAX {
                 continue;
             }
-            if let Ok(text) = String::from_utf8(std::fs::read(&full).map_err(describe)?) {
+            if let Ok(text) = String::from_utf8(std::fs::read(&full).map_err(ChoreError::of_file(path))?) {
                 files.push(File::new(path, text));
             }
         }

@@ -1,5 +1,6 @@
 //! What `cargo xtask tidy` checks, one concern per file. It reads, and never writes.
 
+mod circles;
 mod dead;
 mod docs;
 mod floors;
@@ -12,45 +13,18 @@ mod unused;
 mod versions;
 mod words;
 
+use crate::error::ChoreError;
+use crate::finding::Finding;
 use crate::source::Tree;
-use std::fmt;
-use std::path::{Path, PathBuf};
-
-/// Something that is not as it should be.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Finding {
-    /// The file, from the root.
-    path: PathBuf,
-    /// The line, from 1; 0: the file as a whole.
-    line: usize,
-    /// What is wrong.
-    what: String,
-    /// How to fix it.
-    fix: String,
-}
-
-impl Finding {
-    fn new(path: impl Into<PathBuf>, line: usize, what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { path: path.into(), line, what: what.into(), fix: fix.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path.display())?;
-        if self.line > 0 {
-            write!(f, ":{}", self.line)?;
-        }
-        write!(f, ": {}\n    fix: {}", self.what, self.fix)
-    }
-}
+use std::path::Path;
 
 /// Runs every check on the project at `root`. Errors: the findings, or why a check could not run.
-pub(crate) fn run(root: &Path) -> Result<String, String> {
+pub(crate) fn run(root: &Path) -> Result<String, ChoreError> {
     let tree = Tree::read(root)?;
     let mut findings = Vec::new();
     findings.extend(floors::check(&tree)?);
     findings.extend(pure::check(&tree));
+    findings.extend(circles::check(&tree)?);
     findings.extend(dead::check(&tree)?);
     findings.extend(stale::check(&tree, root)?);
     findings.extend(style::check(&tree));
@@ -65,8 +39,7 @@ pub(crate) fn run(root: &Path) -> Result<String, String> {
     if findings.is_empty() {
         return Ok(format!("tidy: {} files, nothing to fix", tree.paths.len()));
     }
-    let lines: Vec<_> = findings.iter().map(Finding::to_string).collect();
-    Err(format!("{}\n\ntidy: {} to fix", lines.join("\n"), findings.len()))
+    Err(ChoreError::Untidy(findings))
 }
 
 /// Returns the line, from 1, of the byte `at`.

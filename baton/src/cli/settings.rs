@@ -1,20 +1,8 @@
 //! The flags that are settings. Each flag has the key of its setting, and flags of several commands are declared once.
 
+use crate::config::Flags;
 use clap::Args;
 use std::path::PathBuf;
-
-/// The flags of a command, as given.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    /// Name of the flag, key of the setting, value.
-    pub(crate) given: Vec<(&'static str, &'static str, String)>,
-    /// Each `KEY=VALUE` of `--set`.
-    pub(crate) set: Vec<String>,
-    /// The TOML file.
-    pub(crate) config: Option<PathBuf>,
-    /// Whether the process ends when its input ends.
-    pub(crate) until_closed: bool,
-}
 
 /// `baton serve`.
 #[derive(Debug, Args)]

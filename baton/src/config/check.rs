@@ -1,7 +1,7 @@
 //! What must hold among the values, and what this build can do.
 
 use super::hidden::Hidden;
-use super::layers::Origin;
+use super::origin::Origin;
 use super::tree::{Config, Device, EncodeKv};
 use discovery::StaticList;
 use domain::Encoding;
@@ -18,7 +18,7 @@ const OBJECT_REQUESTS_MAX: u64 = 1024;
 const OBJECT_KNOWN_MAX: u64 = 1 << 24;
 const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
 /// Most memory of dead workers' tiers that a worker keeps, beside its own.
-const ADOPTED_PERCENT_MAX: u32 = 10_000;
+const ADOPTED_PERCENT_MAX: u64 = 10_000;
 
 /// Bytes of a worker's name, at most: a folder may have the same one, and what a worker says of itself must fit
 /// into what routers read before they know it.
@@ -43,236 +43,316 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of `config`; `origin` says where a setting's value came from.
+/// Returns all problems of `config`; `origin` says where a setting's value came from.
 pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<Problem> {
-    let mut found = Vec::new();
-    let mut expect = |holds: bool, key: &'static str, what: &dyn Fn() -> String| {
-        if !holds {
-            found.push(Problem { key, origin: origin(key), what: what() });
-        }
-    };
-    let Config { serve, router, worker, cluster, engine, sim, kv, placement, transport, handoff, .. } = config;
+    let mut check = Check { config, origin: &origin, found: Vec::new() };
+    check.processes();
+    check.secrets();
+    check.addresses();
+    check.router();
+    check.log();
+    check.engine();
+    check.kv();
+    check.encodings();
+    check.object();
+    check.sessions_and_handoffs();
+    check.lanes();
+    check.tls();
+    check.bounds();
+    check.found
+}
 
-    expect(serve.decode > 0, "serve.decode", &|| {
-        "at least one decode worker is needed, prefill workers are optional".to_owned()
-    });
-    let workers = serve.prefill.saturating_add(serve.decode);
-    expect(workers <= WORKERS_MAX, "serve.prefill", &|| {
-        format!("{workers} workers with serve.decode are too many for a process: at most {WORKERS_MAX}")
-    });
-    expect(worker.name.len() <= NAME_BYTES_MAX, "worker.name", &|| {
-        format!("it has {} bytes: at most {NAME_BYTES_MAX}", worker.name.len())
-    });
-    let listed = StaticList::parse(&cluster.workers);
-    let reason = || listed.as_ref().map_or_else(ToString::to_string, |_| String::new());
-    expect(listed.is_ok(), "cluster.workers", &reason);
-    let secrets = [
-        ("cluster.secret", &cluster.secret, "cluster.secret_file", &cluster.secret_file),
-        ("cluster.accept_secret", &cluster.accept_secret, "cluster.accept_secret_file", &cluster.accept_secret_file),
-    ];
-    for (key, secret, file_key, file) in secrets {
-        let bytes = secret.0.len();
-        expect(bytes == 0 || bytes >= SECRET_BYTES_MIN, key, &|| {
+/// The check of one configuration.
+struct Check<'a> {
+    config: &'a Config,
+    origin: &'a dyn Fn(&str) -> Origin,
+    found: Vec<Problem>,
+}
+
+impl Check<'_> {
+    /// Adds a problem of the setting `key` unless `holds`.
+    fn expect(&mut self, holds: bool, key: &'static str, what: impl FnOnce() -> String) {
+        if !holds {
+            self.found.push(Problem { key, origin: (self.origin)(key), what: what() });
+        }
+    }
+
+    fn processes(&mut self) {
+        let Config { serve, worker, cluster, .. } = self.config;
+        self.expect(serve.decode > 0, "serve.decode", || {
+            "at least one decode worker is needed, prefill workers are optional".to_owned()
+        });
+        let workers = serve.prefill.saturating_add(serve.decode);
+        self.expect(workers <= WORKERS_MAX, "serve.prefill", || {
+            format!("{workers} workers with serve.decode are too many for a process: at most {WORKERS_MAX}")
+        });
+        self.expect(worker.name.len() <= NAME_BYTES_MAX, "worker.name", || {
+            format!("it has {} bytes: at most {NAME_BYTES_MAX}", worker.name.len())
+        });
+        if let Err(error) = StaticList::parse(&cluster.workers) {
+            self.expect(false, "cluster.workers", || error.to_string());
+        }
+    }
+
+    fn secrets(&mut self) {
+        let cluster = &self.config.cluster;
+        let secrets = [
+            ("cluster.secret", &cluster.secret, "cluster.secret_file", &cluster.secret_file),
+            (
+                "cluster.accept_secret",
+                &cluster.accept_secret,
+                "cluster.accept_secret_file",
+                &cluster.accept_secret_file,
+            ),
+        ];
+        for (key, secret, file_key, file) in secrets {
+            let bytes = secret.0.len();
+            self.expect(bytes == 0 || bytes >= SECRET_BYTES_MIN, key, || {
+                format!(
+                    "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
+                )
+            });
+            self.expect(bytes == 0 || file.is_empty(), file_key, || {
+                format!("{key} is set as well: set one of the two")
+            });
+        }
+        let has = |secret: &Hidden, file: &str| !secret.0.is_empty() || !file.is_empty();
+        let replaces = has(&cluster.secret, &cluster.secret_file);
+        let accepts = has(&cluster.accept_secret, &cluster.accept_secret_file);
+        self.expect(replaces || !accepts, "cluster.accept_secret", || {
+            "there is no cluster.secret beside it, by which this process proves itself".to_owned()
+        });
+    }
+
+    fn addresses(&mut self) {
+        let Config { router, worker, transport, .. } = self.config;
+        for (key, address) in [("router.listen", &router.listen), ("worker.listen", &worker.listen)] {
+            self.expect(is_address(address), key, || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000"));
+        }
+        for (key, address) in [("router.ops_listen", &router.ops_listen), ("worker.ops_listen", &worker.ops_listen)] {
+            self.expect(is_address(address) || matches!(address.as_str(), "" | "auto"), key, || {
+                format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8001, nor auto, nor empty")
+            });
+        }
+        for address in transport.listen.split(',').map(str::trim) {
+            self.expect(is_address(address) || transport.listen.is_empty(), "transport.listen", || {
+                format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000")
+            });
+        }
+        let hosts = |text: &str| text.split(',').count();
+        let told = transport.advertise.is_empty() || hosts(&transport.advertise) == hosts(&transport.listen);
+        self.expect(told, "transport.advertise", || {
+            format!("{:?} are not as many hosts as transport.listen has", transport.advertise)
+        });
+    }
+
+    fn router(&mut self) {
+        let Config { router, engine, .. } = self.config;
+        self.expect(router.connections_max > router.requests_max, "router.connections_max", || {
             format!(
-                "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
+                "{} is not above router.requests_max = {}: who asks whether the service is ready needs a connection, too",
+                router.connections_max, router.requests_max
             )
         });
-        expect(bytes == 0 || file.is_empty(), file_key, &|| format!("{key} is set as well: set one of the two"));
+        self.expect(router.bodies_bytes_max >= router.body_bytes_max, "router.bodies_bytes_max", || {
+            format!(
+                "{} is less than router.body_bytes_max = {}: no body of that size would be taken",
+                router.bodies_bytes_max, router.body_bytes_max
+            )
+        });
+        self.expect(u32::from(router.choices_max) <= engine.running_max, "router.choices_max", || {
+            format!(
+                "{} is above engine.running_max = {}: the sequences of a prompt run together",
+                router.choices_max, engine.running_max
+            )
+        });
     }
-    let has = |secret: &Hidden, file: &str| !secret.0.is_empty() || !file.is_empty();
-    let replaces = has(&cluster.secret, &cluster.secret_file);
-    expect(replaces || !has(&cluster.accept_secret, &cluster.accept_secret_file), "cluster.accept_secret", &|| {
-        "there is no cluster.secret beside it, by which this process proves itself".to_owned()
-    });
-    for (key, address) in [("router.listen", &router.listen), ("worker.listen", &worker.listen)] {
-        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
-        expect(is_address(address), key, &what);
-    }
-    for (key, address) in [("router.ops_listen", &router.ops_listen), ("worker.ops_listen", &worker.ops_listen)] {
-        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8001, nor auto, nor empty");
-        expect(is_address(address) || matches!(address.as_str(), "" | "auto"), key, &what);
-    }
-    expect(router.connections_max > router.requests_max, "router.connections_max", &|| {
-        format!(
-            "{} is not above router.requests_max = {}: who asks whether the service is ready needs a connection, too",
-            router.connections_max, router.requests_max
-        )
-    });
-    expect(router.bodies_bytes_max >= router.body_bytes_max, "router.bodies_bytes_max", &|| {
-        format!(
-            "{} is less than router.body_bytes_max = {}: no body of that size would be taken",
-            router.bodies_bytes_max, router.body_bytes_max
-        )
-    });
-    for address in transport.listen.split(',').map(str::trim) {
-        let what = || format!("{address:?} is not HOST:PORT, such as 127.0.0.1:8000");
-        expect(is_address(address) || transport.listen.is_empty(), "transport.listen", &what);
-    }
-    let hosts = |text: &str| text.split(',').count();
-    let told = transport.advertise.is_empty() || hosts(&transport.advertise) == hosts(&transport.listen);
-    expect(told, "transport.advertise", &|| {
-        format!("{:?} are not as many hosts as transport.listen has", transport.advertise)
-    });
 
-    let filter = telemetry::logging::check(&config.log.level);
-    let reason = || filter.as_ref().map_or_else(ToString::to_string, |()| String::new());
-    expect(filter.is_ok(), "log.level", &reason);
-
-    let engine_room = engine.running_max.saturating_add(engine.chunk_tokens);
-    expect(engine.step_tokens_max >= engine_room, "engine.step_tokens_max", &|| {
-        format!(
-            "{} is too small: a step must hold running_max + chunk_tokens = {engine_room} tokens, or decoding could \
-             starve prompts",
-            engine.step_tokens_max
-        )
-    });
-    let choices_run = u32::from(router.choices_max) <= engine.running_max;
-    expect(choices_run, "router.choices_max", &|| {
-        format!(
-            "{} is above engine.running_max = {}: the sequences of a prompt run together",
-            router.choices_max, engine.running_max
-        )
-    });
-    let whole_blocks = engine.block_tokens == 0 || engine.chunk_tokens.is_multiple_of(engine.block_tokens);
-    expect(whole_blocks, "engine.chunk_tokens", &|| {
-        format!("{} is not a multiple of engine.block_tokens = {}", engine.chunk_tokens, engine.block_tokens)
-    });
-    expect(kv.reserve_percent <= 90, "kv.reserve_percent", &|| {
-        format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
-    });
-    let left = kv.reserve_percent.saturating_add(kv.pinned_percent) <= 90;
-    expect(left || kv.reserve_percent > 90, "kv.pinned_percent", &|| {
-        format!("{} leaves too little to prompts: at most 90 with kv.reserve_percent", kv.pinned_percent)
-    });
-    let quotas = [
-        ("kv.tenant_percent", kv.tenant_percent),
-        ("host.tenant_percent", config.host.tenant_percent),
-        ("disk.tenant_percent", config.disk.tenant_percent),
-        ("object.tenant_percent", config.object.tenant_percent),
-    ];
-    for (key, percent) in quotas {
-        expect((1..=100).contains(&percent), key, &|| format!("{percent} is not 1 to 100"));
+    fn log(&mut self) {
+        if let Err(error) = telemetry::logging::check(&self.config.log.level) {
+            self.expect(false, "log.level", || error.to_string());
+        }
     }
-    let parks = config.host.bytes.0 > 0 || !config.disk.folders.is_empty();
-    expect(kv.park_idle_ms == 0 || parks, "kv.park_idle_ms", &|| {
-        "there is nowhere to park: it wants host.bytes or disk.folders".to_owned()
-    });
-    expect(kv.high_percent <= 100, "kv.high_percent", &|| format!("{} is above 100", kv.high_percent));
-    expect(kv.low_percent <= kv.high_percent, "kv.low_percent", &|| {
-        format!("{} is above kv.high_percent = {}", kv.low_percent, kv.high_percent)
-    });
-    let sound = kv.encoding == Encoding::Exact || engine.device != Device::Sim;
-    expect(sound, "kv.encoding", &|| {
-        format!("the KV of the device sim is tags, which {} would not give back: only exact does", kv.encoding)
-    });
-    let has_encoding = kv.encoding != Encoding::Exact;
-    let encodes = transport.encode_kv != EncodeKv::Off;
-    expect(!encodes || has_encoding, "transport.encode_kv", &|| {
-        "there is no encoding to read KV in: it wants kv.encoding = \"int8\" or \"fp8\"".to_owned()
-    });
-    let reads_over_tcp = transport.lanes.0.is_empty() || transport.lanes.0.contains(&Lane::Tcp);
-    expect(!encodes || reads_over_tcp, "transport.encode_kv", &|| {
-        "it is about the lane tcp, which transport.lanes does not allow".to_owned()
-    });
-    let object = &config.object;
-    if !object.endpoint.is_empty() {
+
+    fn engine(&mut self) {
+        let Config { engine, sim, .. } = self.config;
+        let room = engine.running_max.saturating_add(engine.chunk_tokens);
+        self.expect(engine.step_tokens_max >= room, "engine.step_tokens_max", || {
+            format!(
+                "{} is too small: a step must hold running_max + chunk_tokens = {room} tokens, or decoding could \
+                 starve prompts",
+                engine.step_tokens_max
+            )
+        });
+        let whole_blocks = engine.block_tokens == 0 || engine.chunk_tokens.is_multiple_of(engine.block_tokens);
+        self.expect(whole_blocks, "engine.chunk_tokens", || {
+            format!("{} is not a multiple of engine.block_tokens = {}", engine.chunk_tokens, engine.block_tokens)
+        });
+        self.expect(engine.device != Device::Cuda, "engine.device", || {
+            format!("{} is not built in yet; cpu and sim are", engine.device.name())
+        });
+        self.expect(Preset::named(&sim.preset).is_some(), "sim.preset", || {
+            format!("{:?} is not one of {}", sim.preset, Preset::names().collect::<Vec<_>>().join(", "))
+        });
+    }
+
+    fn kv(&mut self) {
+        let Config { kv, host, disk, .. } = self.config;
+        self.expect(kv.reserve_percent <= 90, "kv.reserve_percent", || {
+            format!("{} leaves too little to prompts: at most 90", kv.reserve_percent)
+        });
+        let left = kv.reserve_percent.saturating_add(kv.pinned_percent) <= 90;
+        self.expect(left || kv.reserve_percent > 90, "kv.pinned_percent", || {
+            format!("{} leaves too little to prompts: at most 90 with kv.reserve_percent", kv.pinned_percent)
+        });
+        let parks = host.bytes.0 > 0 || !disk.folders.is_empty();
+        self.expect(kv.park_idle_ms == 0 || parks, "kv.park_idle_ms", || {
+            "there is nowhere to park: it wants host.bytes or disk.folders".to_owned()
+        });
+        self.expect(kv.low_percent <= kv.high_percent, "kv.low_percent", || {
+            format!("{} is above kv.high_percent = {}", kv.low_percent, kv.high_percent)
+        });
+    }
+
+    fn encodings(&mut self) {
+        let Config { engine, kv, transport, .. } = self.config;
+        let is_exact = kv.encoding == Encoding::Exact;
+        self.expect(is_exact || engine.device != Device::Sim, "kv.encoding", || {
+            format!("the KV of the device sim is tags, which {} would not give back: only exact does", kv.encoding)
+        });
+        let encodes = transport.encode_kv != EncodeKv::Off;
+        self.expect(!encodes || !is_exact, "transport.encode_kv", || {
+            "there is no encoding to read KV in: it wants kv.encoding = \"int8\" or \"fp8\"".to_owned()
+        });
+        let reads_over_tcp = transport.lanes.0.is_empty() || transport.lanes.0.contains(&Lane::Tcp);
+        self.expect(!encodes || reads_over_tcp, "transport.encode_kv", || {
+            "it is about the lane tcp, which transport.lanes does not allow".to_owned()
+        });
+    }
+
+    fn object(&mut self) {
+        let object = &self.config.object;
+        if object.endpoint.is_empty() {
+            return;
+        }
         let known = ["https://", "http://"].iter().any(|scheme| object.endpoint.starts_with(scheme));
         // It may hold a secret, and this is read by many.
-        let nobody = !object.endpoint.contains('@');
-        expect(nobody, "object.endpoint", &|| {
+        let names_user = object.endpoint.contains('@');
+        self.expect(!names_user, "object.endpoint", || {
             "it names a user; object.key_id and object.secret say who asks".to_owned()
         });
-        expect(known || !nobody, "object.endpoint", &|| {
+        self.expect(known || names_user, "object.endpoint", || {
             format!("{:?} does not begin with https:// or http://", object.endpoint)
         });
         for (key, value) in [("object.bucket", &object.bucket), ("object.key_id", &object.key_id)] {
-            expect(!value.is_empty(), key, &|| "object.endpoint wants it too".to_owned());
+            self.expect(!value.is_empty(), key, || "object.endpoint wants it too".to_owned());
         }
-        expect(!object.secret.0.is_empty(), "object.secret", &|| "object.key_id wants it too".to_owned());
+        self.expect(!object.secret.0.is_empty(), "object.secret", || "object.key_id wants it too".to_owned());
         let names = object.prefix.split('/').all(|name| !matches!(name, "" | "." | ".."));
         let plain = names && !object.prefix.contains(char::is_control);
-        expect(plain || object.prefix.is_empty(), "object.prefix", &|| {
+        self.expect(plain || object.prefix.is_empty(), "object.prefix", || {
             format!("{:?} is not names with slashes between them, such as baton or team/kv", object.prefix)
         });
     }
-    let bounded: [(&'static str, u64, RangeInclusive<u64>); 3] = [
-        ("object.requests", object.requests as u64, 1..=OBJECT_REQUESTS_MAX),
-        ("object.known_max", object.known_max.into(), 1..=OBJECT_KNOWN_MAX),
-        ("object.list_s", object.list_s, 1..=OBJECT_LIST_S_MAX),
-    ];
-    for (key, value, range) in bounded {
-        expect(range.contains(&value), key, &|| format!("{value} is not {} to {}", range.start(), range.end()));
-    }
-    expect(config.host.adopted_percent <= ADOPTED_PERCENT_MAX, "host.adopted_percent", &|| {
-        format!("{} is not 0 to {ADOPTED_PERCENT_MAX}", config.host.adopted_percent)
-    });
-    let session = &config.session;
-    expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", &|| {
-        format!(
-            "{} is less than three times session.heartbeat_ms = {}: one late sign of life would end a session",
-            session.silence_ms, session.heartbeat_ms
-        )
-    });
-    expect(handoff.release_retry_ms <= handoff.answer_ms, "handoff.release_retry_ms", &|| {
-        format!(
-            "{} is longer than handoff.answer_ms = {}: no release would be repeated",
-            handoff.release_retry_ms, handoff.answer_ms
-        )
-    });
 
-    expect(handoff.lease_ms <= handoff.offer_max_ms, "handoff.lease_ms", &|| {
-        format!(
-            "{} is longer than handoff.offer_max_ms = {}: no lease would last",
-            handoff.lease_ms, handoff.offer_max_ms
-        )
-    });
-
-    let built_in = engine.device != Device::Cuda;
-    expect(built_in, "engine.device", &|| format!("{} is not built in yet; cpu and sim are", engine.device.name()));
-    expect(Preset::named(&sim.preset).is_some(), "sim.preset", &|| {
-        format!("{:?} is not one of {}", sim.preset, Preset::names().collect::<Vec<_>>().join(", "))
-    });
-    for (key, lane) in [("transport.require", transport.require.0.as_slice()), ("transport.lanes", &transport.lanes.0)]
-        .into_iter()
-        .flat_map(|(key, lanes)| lanes.iter().map(move |lane| (key, lane)))
-    {
-        expect(lane.not_built().is_none(), key, &|| {
-            let lanes: Vec<_> =
-                Lane::all().filter(|(_, missing)| missing.is_none()).map(|(lane, _)| lane.name()).collect();
-            let reason = lane.not_built().unwrap_or_default();
-            format!("lane {lane} is {reason}; this build has: {}", lanes.join(", "))
+    fn sessions_and_handoffs(&mut self) {
+        let Config { session, handoff, .. } = self.config;
+        self.expect(session.silence_ms / 3 >= session.heartbeat_ms, "session.silence_ms", || {
+            format!(
+                "{} is less than three times session.heartbeat_ms = {}: one late sign of life would end a session",
+                session.silence_ms, session.heartbeat_ms
+            )
+        });
+        self.expect(handoff.release_retry_ms <= handoff.answer_ms, "handoff.release_retry_ms", || {
+            format!(
+                "{} is longer than handoff.answer_ms = {}: no release would be repeated",
+                handoff.release_retry_ms, handoff.answer_ms
+            )
+        });
+        self.expect(handoff.lease_ms <= handoff.offer_max_ms, "handoff.lease_ms", || {
+            format!(
+                "{} is longer than handoff.offer_max_ms = {}: no lease would last",
+                handoff.lease_ms, handoff.offer_max_ms
+            )
         });
     }
 
-    let tls = [
-        ("transport.tls_certificate", &transport.tls_certificate),
-        ("transport.tls_key", &transport.tls_key),
-        ("transport.tls_authorities", &transport.tls_authorities),
-    ];
-    let wanted = tls.iter().any(|(_, file)| !file.is_empty());
-    for (key, file) in tls {
-        expect(!wanted || !file.is_empty(), key, &|| "TLS needs certificate, key and authorities".to_owned());
+    fn lanes(&mut self) {
+        let transport = &self.config.transport;
+        let required = transport.require.0.iter().map(|lane| ("transport.require", lane));
+        let allowed = transport.lanes.0.iter().map(|lane| ("transport.lanes", lane));
+        for (key, lane) in required.chain(allowed) {
+            let Some(reason) = lane.not_built() else { continue };
+            let built = Lane::all().filter(|(_, missing)| missing.is_none()).map(|(lane, _)| lane.name());
+            let built: Vec<_> = built.collect();
+            self.expect(false, key, || format!("lane {lane} is {reason}; this build has: {}", built.join(", ")));
+        }
     }
-    expect((1..=8).contains(&transport.rdma_queues), "transport.rdma_queues", &|| {
-        format!("{} is not 1 to 8", transport.rdma_queues)
-    });
-    expect(transport.rdma_gid <= i16::from(u8::MAX), "transport.rdma_gid", &|| {
-        format!("{} is above {}", transport.rdma_gid, u8::MAX)
-    });
 
-    let most = [
+    fn tls(&mut self) {
+        let transport = &self.config.transport;
+        let files = [
+            ("transport.tls_certificate", &transport.tls_certificate),
+            ("transport.tls_key", &transport.tls_key),
+            ("transport.tls_authorities", &transport.tls_authorities),
+        ];
+        let wanted = files.iter().any(|(_, file)| !file.is_empty());
+        for (key, file) in files {
+            self.expect(!wanted || !file.is_empty(), key, || "TLS needs certificate, key and authorities".to_owned());
+        }
+    }
+
+    /// Checks what is wrong by itself: each number within its bounds.
+    fn bounds(&mut self) {
+        for (key, value, range) in ranges(self.config) {
+            self.expect(range.contains(&value), key, || format!("{value} is not {} to {}", range.start(), range.end()));
+        }
+        for (key, value, most) in maxima(self.config) {
+            self.expect(value <= most, key, || format!("{value} is above {most}"));
+        }
+        // To a device, 0 is to wait for ever.
+        self.expect(self.config.transport.rdma_timeout > 0, "transport.rdma_timeout", || {
+            "it must be at least 1".to_owned()
+        });
+        for (key, value) in positive(self.config) {
+            self.expect(value > 0, key, || "0 is too small: at least 1".to_owned());
+        }
+    }
+}
+
+/// Settings with a smallest and a largest value.
+fn ranges(config: &Config) -> [(&'static str, u64, RangeInclusive<u64>); 9] {
+    let Config { kv, host, disk, object, transport, .. } = config;
+    [
+        ("kv.tenant_percent", kv.tenant_percent.into(), 1..=100),
+        ("host.tenant_percent", host.tenant_percent.into(), 1..=100),
+        ("disk.tenant_percent", disk.tenant_percent.into(), 1..=100),
+        ("object.tenant_percent", object.tenant_percent.into(), 1..=100),
+        ("object.requests", object.requests as u64, 1..=OBJECT_REQUESTS_MAX),
+        ("object.known_max", object.known_max.into(), 1..=OBJECT_KNOWN_MAX),
+        ("object.list_s", object.list_s, 1..=OBJECT_LIST_S_MAX),
+        ("host.adopted_percent", host.adopted_percent.into(), 0..=ADOPTED_PERCENT_MAX),
+        ("transport.rdma_queues", transport.rdma_queues.into(), 1..=8),
+    ]
+}
+
+/// Settings with a largest value.
+fn maxima(config: &Config) -> [(&'static str, i64, i64); 6] {
+    let Config { kv, transport, .. } = config;
+    [
+        ("kv.high_percent", kv.high_percent.into(), 100),
+        ("transport.rdma_gid", transport.rdma_gid.into(), u8::MAX.into()),
         ("transport.rdma_service_level", transport.rdma_service_level.into(), RdmaService::SERVICE_LEVEL_MAX.into()),
-        ("transport.rdma_flow_label", transport.rdma_flow_label, RdmaService::FLOW_LABEL_MAX),
+        ("transport.rdma_flow_label", transport.rdma_flow_label.into(), RdmaService::FLOW_LABEL_MAX.into()),
         ("transport.rdma_timeout", transport.rdma_timeout.into(), RdmaService::TIMEOUT_MAX.into()),
         ("transport.rdma_retries", transport.rdma_retries.into(), RdmaService::RETRIES_MAX.into()),
-    ];
-    for (key, value, most) in most {
-        expect(value <= most, key, &|| format!("{value} is above {most}"));
-    }
-    // To a device, 0 is to wait for ever.
-    expect(transport.rdma_timeout > 0, "transport.rdma_timeout", &|| "it must be at least 1".to_owned());
+    ]
+}
 
-    let positive: [(&'static str, u64); 21] = [
+/// Settings that are at least 1.
+fn positive(config: &Config) -> [(&'static str, u64); 21] {
+    let Config { router, engine, kv, placement, handoff, session, .. } = config;
+    [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
         ("router.body_min_bytes_per_s", router.body_min_bytes_per_s.0),
@@ -292,13 +372,9 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
         ("handoff.lease_ms", handoff.lease_ms),
         ("handoff.wait_ms", handoff.wait_ms),
         ("handoff.release_retry_ms", handoff.release_retry_ms),
-        ("session.heartbeat_ms", config.session.heartbeat_ms),
+        ("session.heartbeat_ms", session.heartbeat_ms),
         ("handoff.offer_max_ms", handoff.offer_max_ms),
-    ];
-    for (key, value) in positive {
-        expect(value > 0, key, &|| "0 is too small: at least 1".to_owned());
-    }
-    found
+    ]
 }
 
 fn is_address(text: &str) -> bool {

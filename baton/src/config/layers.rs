@@ -1,12 +1,12 @@
 //! Merging the layers, with the origin of every value.
 
 use super::check::{Problem, problems};
+use super::flags::Flags;
 use super::hidden::SHOWN;
+use super::origin::Origin;
 use super::tree::{Config, HIDDEN, KEYS};
-use crate::cli::Flags;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -23,30 +23,6 @@ const USUAL: [(&str, &str); 5] = [
 ];
 /// A key further than this from what was written is no likely meaning of it (Jaro-Winkler similarity).
 const LIKENESS_MIN: f64 = 0.7;
-
-/// Where a value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Nobody said anything else.
-    Default,
-    /// The TOML file.
-    File(PathBuf),
-    /// This variable of the environment.
-    Environment(String),
-    /// This flag.
-    Flag(String),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => write!(f, "default"),
-            Self::File(path) => write!(f, "file {}", path.display()),
-            Self::Environment(name) => write!(f, "environment {name}"),
-            Self::Flag(flag) => write!(f, "flag {flag}"),
-        }
-    }
-}
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]

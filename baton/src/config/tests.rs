@@ -1,8 +1,9 @@
-use super::layers::{Origin, resolve};
+use super::layers::resolve;
+use super::origin::Origin;
 use super::quantity::Bytes;
 use super::tree::{Device, KvDtype};
 use super::*;
-use crate::cli::Flags;
+use crate::config::Flags;
 use domain::{Dtype, Encoding};
 use std::ffi::OsString;
 use std::path::Path;

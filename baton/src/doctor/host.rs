@@ -79,6 +79,11 @@ impl fmt::Display for Fact<'_> {
     }
 }
 
+/// A text that is no recording of a host.
+#[derive(Debug, thiserror::Error)]
+#[error("it is no recording of a host: {0}")]
+pub(super) struct NoRecording(#[from] serde_json::Error);
+
 /// A host.
 pub(super) struct Host {
     /// `None`: this one.
@@ -92,10 +97,9 @@ impl Host {
         Self { recorded: None, seen: RefCell::default() }
     }
 
-    /// A recorded one. Errors: `text` is no recording.
-    pub(super) fn recorded(text: &str) -> Result<Self, String> {
-        let facts: BTreeMap<String, String> =
-            serde_json::from_str(text).map_err(|error| format!("it is no recording of a host: {error}"))?;
+    /// Reads a recorded one. Errors: `text` is no recording.
+    pub(super) fn recorded(text: &str) -> Result<Self, NoRecording> {
+        let facts: BTreeMap<String, String> = serde_json::from_str(text)?;
         Ok(Self { recorded: Some(facts), seen: RefCell::default() })
     }
 

@@ -94,7 +94,7 @@ fn a_recording_says_the_same_as_its_host() {
     let seen = examine(&Subject { host: &this, disk: &disk, settings });
     let again = Host::recorded(&this.recording()).expect("a recording");
     assert_eq!(lines(&examine(&Subject { host: &again, disk: &disk, settings }), true), lines(&seen, true));
-    assert!(Host::recorded("[1]").is_err_and(|why| why.starts_with("it is no recording")));
+    assert!(Host::recorded("[1]").is_err_and(|why| why.to_string().starts_with("it is no recording")));
 }
 
 /// A recording comes from elsewhere: whatever its facts say, every check comes to an end with it.

@@ -1,4 +1,4 @@
-//! The model that is served: its files, and what computes it, once for all workers of the process.
+//! The model that is served: what computes it, once for all workers of the process.
 
 use super::model_card::ends;
 use crate::config::{Config, Device};
@@ -7,31 +7,12 @@ use crate::progress::Progress;
 use domain::KvLayout;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use engine::cpu::CpuModel;
-use engine::models::ModelFiles;
+use engine::models::{ModelDescription, ModelFiles};
 use engine::sim::{self, CostModel, Preset, Vocabulary};
 use engine::spec::ModelSpec;
 use engine::text::Tokenizer;
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Where a model is, and what its small files say.
-pub(super) struct Source {
-    pub(super) path: PathBuf,
-    pub(super) files: ModelFiles,
-    /// What clients call it.
-    pub(super) name: String,
-}
-
-impl Source {
-    /// The configured model. Errors: it is not there, or is no model.
-    pub(super) fn open(config: &Config) -> Result<Self, Box<dyn Error>> {
-        let path = model_dir::locate(config.model.path.as_ref())?;
-        let files = ModelFiles::load(&path)?;
-        let name = if config.model.name.is_empty() { files.name.clone() } else { config.model.name.clone() };
-        Ok(Self { path, files, name })
-    }
-}
 
 /// What computes it.
 pub(super) enum Engine {
@@ -55,27 +36,28 @@ pub(super) struct Model {
 impl Model {
     /// Loads what workers need; says on the terminal how far it is. Errors: the weights cannot be read, or a
     /// setting does not suit them.
-    pub(super) fn load(config: &Config, source: &Source) -> Result<Self, Box<dyn Error>> {
-        let spec = source.files.spec.clone();
+    pub(super) fn load(config: &Config, model: ModelDescription) -> Result<Self, Box<dyn Error>> {
+        let ModelDescription { path, name, spec, .. } = model;
         let block_tokens = Some(config.engine.block_tokens).filter(|&tokens| tokens > 0);
-        let (layout, digest, engine) = match config.engine.device {
+        let (spec, layout, digest, engine) = match config.engine.device {
             Device::Sim => {
                 let preset = Preset::named(&config.sim.preset).ok_or("sim.preset is no preset")?;
-                let tokenizer = Tokenizer::open(&source.path)?;
+                let tokenizer = Tokenizer::open(&path)?;
                 let size = u32::try_from(spec.vocab.min(tokenizer.vocab_size()))?;
                 let vocabulary = Vocabulary::new(size, ends(&spec, &tokenizer));
                 let vocabulary = vocabulary.ok_or("the model's vocabulary has nothing but ends")?;
                 let layout = sim::layout(preset.shape.layers, block_tokens.unwrap_or(BLOCK_TOKENS_DEFAULT));
-                (layout, sim::DIGEST, Engine::Sim(CostModel::new(preset), vocabulary))
+                (spec, layout, sim::DIGEST, Engine::Sim(CostModel::new(preset), vocabulary))
             }
             _ => {
-                let layout = spec.kv_layout(config.model.kv_dtype.resolve(spec.dtype), block_tokens);
+                let files = ModelFiles::load(&path)?;
+                let layout = files.spec.kv_layout(config.model.kv_dtype.resolve(files.spec.dtype), block_tokens);
                 let layout = KvLayout { encoding: config.kv.encoding, ..layout };
-                let (digest, weights) = load_weights(&source.files, &source.name)?;
-                (layout, digest, Engine::Cpu(Arc::new(weights)))
+                let (digest, weights) = load_weights(&files, &name)?;
+                (files.spec, layout, digest, Engine::Cpu(Arc::new(weights)))
             }
         };
-        Ok(Self { name: source.name.clone(), spec, layout, digest, engine })
+        Ok(Self { name, spec, layout, digest, engine })
     }
 }
 

@@ -1,8 +1,10 @@
 //! The model as its clients see it: all that a router needs of it.
 
-use super::model::Source;
+use crate::config::Config;
+use crate::model_dir;
 use domain::Token;
 use domain::session::ModelShape;
+use engine::models::ModelDescription;
 use engine::spec::ModelSpec;
 use engine::text::{ChatTemplate, Tokenizer};
 use router::ModelCard;
@@ -10,17 +12,25 @@ use std::error::Error;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+/// Reads what the configured model is, with the name that clients call it. Errors: it is not there, or is no model.
+pub(super) fn described(config: &Config) -> Result<ModelDescription, Box<dyn Error>> {
+    let mut model = ModelDescription::read(&model_dir::locate(config.model.path.as_ref())?)?;
+    if !config.model.name.is_empty() {
+        model.name.clone_from(&config.model.name);
+    }
+    Ok(model)
+}
+
 /// Reads the tokenizer and the template. Errors: they cannot be read.
-pub(super) fn model_card(source: &Source) -> Result<ModelCard, Box<dyn Error>> {
-    let files = &source.files;
-    let tokenizer = Tokenizer::open(&source.path)?;
+pub(super) fn model_card(model: &ModelDescription) -> Result<ModelCard, Box<dyn Error>> {
+    let tokenizer = Tokenizer::open(&model.path)?;
     Ok(ModelCard {
-        name: source.name.clone(),
-        created: created(&files.path),
-        template: ChatTemplate::open(&source.path)?,
-        sampling: files.sampling.clone(),
-        eos: ends(&files.spec, &tokenizer),
-        shape: shape(&files.spec),
+        name: model.name.clone(),
+        created: created(&model.path),
+        template: ChatTemplate::open(&model.path)?,
+        sampling: model.sampling.clone(),
+        eos: ends(&model.spec, &tokenizer),
+        shape: shape(&model.spec),
         tokenizer,
     })
 }
@@ -47,7 +57,6 @@ fn created(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::models::ModelFiles;
     use std::fs;
 
     #[test]
@@ -55,13 +64,13 @@ mod tests {
         let bundled = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
         let ends_with = |config: &str| {
             let dir = tempfile::TempDir::new().expect("a directory");
-            for file in ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"] {
+            // All that a router needs: no weights.
+            for file in ["config.json", "generation_config.json", "tokenizer.json"] {
                 fs::copy(bundled.join(file), dir.path().join(file)).expect("copied");
             }
             fs::write(dir.path().join("tokenizer_config.json"), config).expect("written");
-            let files = ModelFiles::load(dir.path()).expect("it loads");
-            let source = Source { path: dir.path().to_owned(), files, name: "tiny".to_owned() };
-            model_card(&source).expect("it can be read").eos
+            let model = ModelDescription::read(dir.path()).expect("it can be read");
+            model_card(&model).expect("it can be read").eos
         };
         assert_eq!(ends_with("{}"), [3]);
         assert_eq!(ends_with(r#"{"eos_token": "<|end|>"}"#), [3], "each once");

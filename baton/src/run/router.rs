@@ -1,9 +1,9 @@
 //! `baton router`: the API, over workers of other processes.
 
-use super::model::Source;
-use super::model_card::model_card;
+use super::model_card::{described, model_card};
 use super::runtime::{END_MAX, listen, runtime};
-use super::{ops, secrets, shutdown, startup_banner};
+use super::secret::secrets;
+use super::{ops, shutdown, startup_banner};
 use crate::config::{Config, Wanted};
 use crate::output::print;
 use discovery::StaticList;
@@ -25,7 +25,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let secrets = secrets(&config.cluster, &dialed)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
-    let card = model_card(&Source::open(config)?)?;
+    let card = model_card(&described(config)?)?;
     print(&startup_banner::router(&listeners, &card, workers.addresses())?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config(config), card, sessions, metrics, shutdown::signal());

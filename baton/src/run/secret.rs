@@ -44,7 +44,7 @@ pub(crate) enum SecretError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        reason: String,
+        reason: SecretFileError,
     },
     /// No secret can be shared on this host.
     #[error(
@@ -58,6 +58,25 @@ pub(crate) enum SecretError {
         /// What is wrong there.
         reason: String,
     },
+}
+
+/// Why a file holds no secret.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretFileError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// Its secret is too short.
+    #[error(
+        "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
+    )]
+    Short {
+        /// Bytes of the secret.
+        bytes: usize,
+    },
+    /// It is no file of a secret.
+    #[error("it has more than {FILE_BYTES_MAX} bytes")]
+    Long,
 }
 
 /// Finds the secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each
@@ -97,10 +116,10 @@ fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secr
     if file.is_empty() {
         return Ok(Some(secret).filter(|secret| !secret.is_empty()).map(Secret::new));
     }
-    let wrong = |reason: String| SecretError::File { key, path: PathBuf::from(file), reason };
+    let wrong = |reason: SecretFileError| SecretError::File { key, path: PathBuf::from(file), reason };
     // Links are followed: secrets that Kubernetes mounts are links.
-    let opened = File::open(file).map_err(|error| wrong(error.to_string()))?;
-    let mode = opened.metadata().map_err(|error| wrong(error.to_string()))?.mode();
+    let opened = File::open(file).map_err(|error| wrong(error.into()))?;
+    let mode = opened.metadata().map_err(|error| wrong(error.into()))?.mode();
     if mode & 0o077 != 0 {
         tracing::warn!(
             "{key}: others of this host may read {file}: `chmod 600 {file}`, unless only this process sees it"
@@ -109,16 +128,14 @@ fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secr
     read(opened).map(Some).map_err(wrong)
 }
 
-/// Reads the secret in a file. Errors: why there is none, for people.
-fn read(file: File) -> Result<Secret, String> {
+/// Reads the secret in a file.
+fn read(file: File) -> Result<Secret, SecretFileError> {
     let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     let secret = text.trim_end_matches(['\r', '\n']);
     match secret.len() {
-        bytes if bytes < SECRET_BYTES_MIN => Err(format!(
-            "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
-        )),
-        _ if text.len() as u64 > FILE_BYTES_MAX => Err(format!("it has more than {FILE_BYTES_MAX} bytes")),
+        bytes if bytes < SECRET_BYTES_MIN => Err(SecretFileError::Short { bytes }),
+        _ if text.len() as u64 > FILE_BYTES_MAX => Err(SecretFileError::Long),
         _ => Ok(Secret::new(secret)),
     }
 }

@@ -1,13 +1,14 @@
 //! `baton serve`: router and workers in one process.
 
 use super::local::Local;
-use super::model::{Model, Source};
-use super::model_card::model_card;
+use super::model::Model;
+use super::model_card::{described, model_card};
+use super::role_name::role_name;
 use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
 use super::worker::{WORKER_FAILED, has_failed};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, role_name, shutdown, startup_banner, tiers};
+use super::{ops, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -66,8 +67,8 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
 
 /// The model, as its clients see it and as its workers run it. Its files are closed again.
 fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
-    let source = Source::open(config)?;
-    Ok((model_card(&source)?, Model::load(config, &source)?))
+    let model = described(config)?;
+    Ok((model_card(&model)?, Model::load(config, model)?))
 }
 
 /// The workers, prefill workers first; ids count from 1.

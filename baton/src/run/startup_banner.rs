@@ -1,7 +1,7 @@
 //! What a person sees when a process is up: where it is, what it is, and what to do next. Its first line ends with the
 //! address.
 
-use super::role_name;
+use super::role_name::role_name;
 use super::worker_setup::{Pool, WorkerSetup};
 use discovery::Address;
 use domain::session::{PeerAddress, Role};

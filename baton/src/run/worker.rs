@@ -1,10 +1,12 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
-use super::model::{Model, Source};
+use super::model::Model;
+use super::model_card::described;
+use super::role_name::role_name;
 use super::runtime::{END_MAX, listen, runtime};
-use super::secret::is_of_this_host;
+use super::secret::{is_of_this_host, secrets};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, role_name, secrets, shutdown, startup_banner, tiers};
+use super::{ops, shutdown, startup_banner, tiers};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -44,7 +46,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     if !address.ip().is_loopback() && only_here {
         tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
     }
-    let model = Model::load(config, &Source::open(config)?)?;
+    let model = Model::load(config, described(config)?)?;
     let pool = Pool::of(config, &model)?;
     let setup =
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;

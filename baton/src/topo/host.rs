@@ -33,7 +33,7 @@ pub(super) fn measure() -> Result<Vec<HostLane>, Box<dyn Error>> {
     let lane = |found: bench_transfer::LaneOfHost| {
         let (cost, reason) = match found.cost {
             Ok(cost) => (Some(cost), None),
-            Err(reason) => (None, Some(reason)),
+            Err(reason) => (None, Some(reason.to_string())),
         };
         HostLane {
             lane: found.lane.name(),

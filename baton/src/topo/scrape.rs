@@ -17,15 +17,20 @@ pub(super) struct Place {
     authority: String,
 }
 
+/// A text that is not the URL of a process.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: no address such as http://127.0.0.1:8000")]
+pub(super) struct UrlError(String);
+
 impl Place {
-    /// Of `http://host:port`, with or without `/metrics` behind it. Errors: it is no such thing, in words.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    /// Reads `http://host:port`, with or without `/metrics` behind it.
+    pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
         let rest = url.strip_prefix("http://").unwrap_or(url);
         let rest = rest.trim_end_matches('/').trim_end_matches("/metrics");
         let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match port.map(|(_, port)| port.parse::<u16>()) {
             Some(Ok(_)) if !rest.contains('/') => Ok(Self { authority: rest.to_owned() }),
-            _ => Err("no address such as http://127.0.0.1:8000".to_owned()),
+            _ => Err(UrlError(url.to_owned())),
         }
     }
 }

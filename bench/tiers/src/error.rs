@@ -15,9 +15,9 @@ pub enum BenchError {
     /// Files cannot be read by the mover.
     #[error("the raw read in {}: {why}; name another --folder", folder.display())]
     Raw {
-        /// Where.
+        /// The folder that was tried.
         folder: PathBuf,
-        /// Why.
+        /// What the mover said.
         why: String,
     },
     /// The server did not start.
@@ -28,13 +28,13 @@ pub enum BenchError {
     Silent {
         /// What it was asked.
         path: &'static str,
-        /// Why.
+        /// What went wrong with the request.
         why: String,
     },
     /// A tier did not take what it should.
     #[error("the tier {tier} holds {held} of {expected} records {seconds} s after the last was computed; give it room")]
     NotWritten {
-        /// Which.
+        /// Name of the tier.
         tier: &'static str,
         /// What it holds.
         held: u64,

@@ -140,7 +140,7 @@ impl Turns for Reads<'_> {
     fn wait(&self, turn: usize) -> Result<Duration, BenchError> {
         match self.transfers[turn].wait(PATIENCE) {
             TransferState::Ended(result) => Ok(result?.wire),
-            TransferState::UnderWay | TransferState::Unposted => Err(BenchError::hangs(self.reader.over)),
+            TransferState::UnderWay | TransferState::Unposted => Err(BenchError::hangs(self.reader.over, PATIENCE)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What stops a run.
 
-use crate::ends::PATIENCE;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 use transport::{FileError, FilePrepareError, ObjectError, ObjectPrepareError, PostError, PrepareError, TransferError};
 
 /// Why nothing was measured.
@@ -55,8 +55,8 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Makes the error for a transfer over a lane that did not end.
-    pub(crate) fn hangs(over: impl fmt::Display) -> Self {
-        Self::Hangs(over.to_string(), PATIENCE.as_secs())
+    /// Returns the error of a transfer over this that did not end within `patience`.
+    pub(crate) fn hangs(over: impl fmt::Display, patience: Duration) -> Self {
+        Self::Hangs(over.to_string(), patience.as_secs())
     }
 }

@@ -92,7 +92,7 @@ impl Storage for FileBlocks {
     fn wait(&self, transfer: &FileTransfer) -> Result<Duration, BenchError> {
         match transfer.wait(PATIENCE) {
             TransferState::Ended(result) => Ok(result?.wire),
-            TransferState::UnderWay | TransferState::Unposted => Err(BenchError::hangs(Over::File)),
+            TransferState::UnderWay | TransferState::Unposted => Err(BenchError::hangs(Over::File, PATIENCE)),
         }
     }
 

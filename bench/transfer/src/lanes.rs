@@ -14,12 +14,23 @@ const LOCAL_BYTES: usize = 1 << 20;
 /// A lane of this host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneOfHost {
-    /// Which.
+    /// The lane that was tried.
     pub lane: Lane,
     /// What was measured, or why it cannot be had.
-    pub cost: Result<Probe, String>,
+    pub cost: Result<Probe, NoLane>,
     /// Whether it is the one that two processes of this host take.
     pub is_taken: bool,
+}
+
+/// Why a lane cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLane {
+    /// This build lacks it.
+    #[error("{0}")]
+    NotBuilt(&'static str),
+    /// The agents passed it over, for this reason.
+    #[error("{0}")]
+    PassedOver(String),
 }
 
 /// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this
@@ -30,14 +41,15 @@ pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError
     Lane::all()
         .map(|(lane, missing)| {
             let cost = match (lane, missing) {
-                (_, Some(missing)) => Err(missing.to_owned()),
+                (_, Some(missing)) => Err(NoLane::NotBuilt(missing)),
                 (Lane::Local, None) => Ok(within_this_process(trust)?.probe),
                 (lane, None) => {
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
                         connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
-                    let reason = passed_over.into_iter().find(|passed| passed.lane == lane).map(|passed| passed.reason);
-                    if got == lane { Ok(probe) } else { Err(reason.unwrap_or_default()) }
+                    let reason = passed_over.iter().find(|passed| passed.lane == lane);
+                    let reason = reason.map(|passed| passed.reason.to_string()).unwrap_or_default();
+                    if got == lane { Ok(probe) } else { Err(NoLane::PassedOver(reason)) }
                 }
             };
             Ok(LaneOfHost { lane, cost, is_taken: lane == taken })
@@ -88,7 +100,7 @@ mod tests {
                 (Lane::Local | Lane::Shm | Lane::Tcp, Ok(cost)) => {
                     assert!(cost.bytes_per_s > 0.0 && cost.latency_s > 0.0, "{lane}: {cost:?}");
                 }
-                (Lane::CudaIpc | Lane::Rdma, Err(reason)) => assert!(!reason.is_empty()),
+                (Lane::CudaIpc | Lane::Rdma, Err(reason)) => assert!(!reason.to_string().is_empty()),
                 // Where there is a device.
                 (Lane::Rdma, Ok(_)) => {}
                 other => panic!("{other:?}"),

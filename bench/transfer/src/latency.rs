@@ -69,7 +69,7 @@ impl Pair {
 
     fn awaited(&self) -> Result<AgentEvent, BenchError> {
         let event = self.events.recv_timeout(PATIENCE);
-        event.map_err(|_| BenchError::Hangs("two agents of one process".to_owned(), PATIENCE.as_secs()))
+        event.map_err(|_| BenchError::hangs("two agents of one process", PATIENCE))
     }
 
     /// Begins the `n`-th read, behind `gate`.

@@ -14,11 +14,12 @@ mod report;
 mod settings;
 mod stream;
 mod sweep;
+mod timed;
 mod turns;
 
 pub use ends::{Owner, own};
 pub use error::BenchError;
-pub use lanes::{LaneOfHost, lanes};
+pub use lanes::{LaneOfHost, NoLane, lanes};
 pub use report::{Report, Row};
-pub use settings::{Files, Over, Place, Settings, Store, Trust, Wire};
+pub use settings::{Files, Over, Place, PlaceError, Settings, Store, Trust, Wire};
 pub use sweep::{Progress, sweep};

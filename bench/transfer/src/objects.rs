@@ -87,7 +87,7 @@ impl Storage for Objects {
 
     fn wait(&self, transfer: &ObjectTransfer) -> Result<Duration, BenchError> {
         let TransferState::Ended(result) = transfer.wait(PATIENCE) else {
-            return Err(BenchError::hangs(Over::Object));
+            return Err(BenchError::hangs(Over::Object, PATIENCE));
         };
         let report = result?;
         match report.outcome {

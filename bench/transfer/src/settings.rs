@@ -161,11 +161,16 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
-    type Err = String;
+/// A text that is no [`Place`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not what an owner says of itself, like 0123456789abcdef@10.0.0.2:7000")]
+pub struct PlaceError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not what an owner says of itself, like 0123456789abcdef@10.0.0.2:7000");
+impl FromStr for Place {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let wrong = || PlaceError(text.to_owned());
         let (process, tcp) = text.split_once('@').ok_or_else(wrong)?;
         let process = u64::from_str_radix(process, 16).map_err(|_| wrong())?;
         let port =

@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::pool::Pool;
-use crate::sweep::timed;
+use crate::timed::timed;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use transport::Memory;

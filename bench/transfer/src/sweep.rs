@@ -8,10 +8,10 @@ use crate::own::Own;
 use crate::pool::{Pool, clear, is_filled, pool};
 use crate::report::{READ, Report, Row};
 use crate::settings::{Cell, Over, Place, Settings, Wire};
+use crate::timed::timed;
 use crate::turns::Passes;
 use crate::{latency, stream};
 use std::collections::BTreeSet;
-use std::time::Instant;
 use transport::{Hub, Lane, Memory};
 
 /// How far a run is.
@@ -194,20 +194,6 @@ fn limit_rows(settings: &Settings, from: &Pool, to: &Pool, bytes: usize) -> Resu
         row("memcpy", "this process", timed(settings.passes, copy)?),
         row("stream", "loopback", stream::pass(settings.passes, from, to, bytes)?),
     ])
-}
-
-/// Returns the median seconds of so many passes, after one that does not count.
-#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
-pub(crate) fn timed(passes: usize, mut pass: impl FnMut() -> Result<(), BenchError>) -> Result<f64, BenchError> {
-    pass()?;
-    let mut seconds = Vec::with_capacity(passes);
-    for _ in 0..passes {
-        let begin = Instant::now();
-        pass()?;
-        seconds.push(begin.elapsed().as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[seconds.len() / 2])
 }
 
 #[cfg(test)]

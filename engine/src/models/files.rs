@@ -30,34 +30,52 @@ pub struct ModelFiles {
     pub checkpoint: Checkpoint,
 }
 
+/// What a model is, without its weights: of a directory, only the small files are read.
+#[derive(Debug)]
+pub struct ModelDescription {
+    /// The directory or file.
+    pub path: PathBuf,
+    /// Its own name: what the model is called unless told otherwise.
+    pub name: String,
+    /// What the model is. Its number format is the one that config.json names; the weights may be in another.
+    pub spec: ModelSpec,
+    /// How requests are sampled that do not say.
+    pub sampling: SamplingParams,
+}
+
 impl ModelFiles {
     /// Opens the model in a GGUF file or in a directory: config.json, generation_config.json where there is one,
     /// and the weights.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
-        let named = path.canonicalize().ok().and_then(|path| {
-            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-            Some(name?.to_string_lossy().into_owned())
-        });
-        let (mut spec, sampling, checkpoint) =
-            if GgufFile::is_at(path) { Self::load_gguf(path)? } else { Self::load_dir(path)? };
+        let (description, checkpoint) = if GgufFile::is_at(path) {
+            let file = GgufFile::open(path)?;
+            (ModelDescription::of_gguf(&file)?, Checkpoint::from_gguf(file)?)
+        } else {
+            (ModelDescription::of_dir(path)?, Checkpoint::open(path)?)
+        };
+        let ModelDescription { path, name, mut spec, sampling } = description;
         // The weights know better than config.json, which tools that convert weights forget to update.
         spec.dtype = match checkpoint.format() {
             Some(WeightFormat::Plain(dtype)) => dtype,
             Some(_) => Dtype::Bf16,
             None => spec.dtype,
         };
-        let name = named.unwrap_or_else(|| spec.family.to_owned());
-        Ok(Self { path: path.to_owned(), name, spec, sampling, checkpoint })
+        Ok(Self { path, name, spec, sampling, checkpoint })
+    }
+}
+
+impl ModelDescription {
+    /// Reads what the model in a GGUF file or in a directory is: config.json, and generation_config.json where there
+    /// is one. The weights of a directory need not be there.
+    pub fn read(path: &Path) -> Result<Self, ModelError> {
+        if GgufFile::is_at(path) { Self::of_gguf(&GgufFile::open(path)?) } else { Self::of_dir(path) }
     }
 
-    fn load_gguf(path: &Path) -> Result<(ModelSpec, SamplingParams, Checkpoint), ModelError> {
-        let file = GgufFile::open(path)?;
-        let spec = gguf::read_spec(&file)?;
-        let checkpoint = Checkpoint::from_gguf(file)?;
-        Ok((spec, SamplingParams::default(), checkpoint))
+    fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
+        Ok(Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default()))
     }
 
-    fn load_dir(dir: &Path) -> Result<(ModelSpec, SamplingParams, Checkpoint), ModelError> {
+    fn of_dir(dir: &Path) -> Result<Self, ModelError> {
         let config_path = dir.join(CONFIG_FILE);
         let config = parse(&config_path)?;
         let generation_path = dir.join(GENERATION_FILE);
@@ -66,7 +84,16 @@ impl ModelFiles {
             .map_err(|source| ModelError::Config { path: config_path, source })?;
         let sampling = sampling_defaults(generation.as_ref())
             .map_err(|source| ModelError::Config { path: generation_path, source })?;
-        Ok((spec, sampling, Checkpoint::open(dir)?))
+        Ok(Self::new(dir, spec, sampling))
+    }
+
+    fn new(path: &Path, spec: ModelSpec, sampling: SamplingParams) -> Self {
+        let named = path.canonicalize().ok().and_then(|path| {
+            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+            Some(name?.to_string_lossy().into_owned())
+        });
+        let name = named.unwrap_or_else(|| spec.family.to_owned());
+        Self { path: path.to_owned(), name, spec, sampling }
     }
 }
 

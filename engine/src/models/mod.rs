@@ -29,5 +29,5 @@ mod tests;
 pub use error::ModelError;
 pub use families::{FAMILIES, read_spec};
 pub use family::Family;
-pub use files::ModelFiles;
+pub use files::{ModelDescription, ModelFiles};
 pub use info::{ModelInfo, TensorRow};

@@ -33,7 +33,7 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// A file cannot be read.
-    #[error("cannot read {path}")]
+    #[error("cannot read {path}, which says what the tokens of a text are")]
     Read {
         /// The file.
         path: PathBuf,

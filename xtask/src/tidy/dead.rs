@@ -1,6 +1,7 @@
 //! Rust files that no crate compiles.
 
 use super::Finding;
+use crate::error::ChoreError;
 use crate::source::{File, Tree};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -9,7 +10,7 @@ use toml::{Table, Value};
 /// Folders of a crate whose files, and whose folders with a `main.rs`, Cargo builds without being told.
 const AUTOMATIC: [&str; 4] = ["src/bin", "tests", "benches", "examples"];
 
-pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
     let mut reached = BTreeSet::new();
     for manifest in tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml")) {
         for root in roots(tree, manifest)? {
@@ -21,10 +22,10 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(dead.map(finding).collect())
 }
 
-/// Returns the files at which the crate of `manifest` begins: one per target.
-fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, String> {
+/// The files at which the crate of `manifest` begins: one per target.
+pub(super) fn roots(tree: &Tree, manifest: &File) -> Result<Vec<PathBuf>, ChoreError> {
     let folder = manifest.path.parent().unwrap_or(Path::new(""));
-    let table: Table = manifest.text.parse().map_err(|error| format!("{}: {error}", manifest.path.display()))?;
+    let table = manifest.toml()?;
     let mut roots: Vec<PathBuf> = ["src/lib.rs", "src/main.rs", "build.rs"].map(|path| folder.join(path)).into();
     roots.extend(named_targets(&table, folder));
     let package = table.get("package").and_then(Value::as_table);

@@ -2,6 +2,7 @@
 //! is named like its folder: `bench/serve` is `bench-serve`.
 
 use super::Finding;
+use crate::error::ChoreError;
 use crate::source::{File, Tree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ pub(super) fn is_core(name: &str) -> bool {
     floor(name).is_some_and(|floor| floor <= 1)
 }
 
-pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
     let mut findings = Vec::new();
     let folders: BTreeSet<PathBuf> = tree.paths.iter().filter_map(|path| folder(path)).collect();
     for folder in folders {
@@ -102,8 +103,8 @@ fn crate_name(folder: &Path) -> String {
     folder.to_string_lossy().replace('/', "-")
 }
 
-fn check_manifest(name: &str, file: &File, findings: &mut Vec<Finding>) -> Result<(), String> {
-    let table: Table = file.text.parse().map_err(|error| format!("{}: {error}", file.path.display()))?;
+fn check_manifest(name: &str, file: &File, findings: &mut Vec<Finding>) -> Result<(), ChoreError> {
+    let table = file.toml()?;
     for (kind, dependencies) in dependency_tables(&table) {
         for (dependency, value) in dependencies {
             let real = value.get("package").and_then(Value::as_str).unwrap_or(dependency);

@@ -4,6 +4,7 @@
 //! listed has none. A number that is higher than what is found is a finding, too, so that what was won stays won.
 
 use super::{Finding, line_of};
+use crate::error::ChoreError;
 use crate::source::{File, Tree};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,10 +37,10 @@ const KINDS: [Kind; 6] = [
     Kind { name: "verbless-docs", fix: "begin with a verb: Returns, Makes, Notes that", find: verbless_docs },
 ];
 
-pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
-    let numbers = tree.file(NUMBERS).ok_or(format!("{NUMBERS} is missing"))?;
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
+    let numbers = tree.file(NUMBERS).ok_or(ChoreError::Missing(NUMBERS))?;
     let allowed: BTreeMap<String, BTreeMap<String, usize>> =
-        toml::from_str(&numbers.text).map_err(|error| format!("{NUMBERS}: {error}"))?;
+        toml::from_str(&numbers.text).map_err(|source| ChoreError::NotToml { path: NUMBERS.into(), source })?;
     let mut findings = Vec::new();
     for kind in &KINDS {
         let none = BTreeMap::new();

@@ -1,11 +1,12 @@
 //! Generated code that is not what its source would make today.
 
 use super::Finding;
+use crate::error::ChoreError;
 use crate::proto;
 use crate::source::Tree;
 use std::path::Path;
 
-pub(super) fn check(tree: &Tree, root: &Path) -> Result<Vec<Finding>, String> {
+pub(super) fn check(tree: &Tree, root: &Path) -> Result<Vec<Finding>, ChoreError> {
     let expected = proto::generate(root)?;
     let fix = "run `cargo xtask proto` and commit what it writes";
     let mut findings = Vec::new();

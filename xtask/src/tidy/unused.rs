@@ -3,16 +3,17 @@
 use super::dead::named_targets;
 use super::floors::{dependency_tables, line_of_key};
 use super::{Finding, words};
+use crate::error::ChoreError;
 use crate::source::{File, Tree};
 use std::collections::BTreeSet;
 use std::path::Path;
 use toml::{Table, Value};
 
-pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
     let mut findings = Vec::new();
     let mut asked_for = BTreeSet::new();
     for manifest in tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml")) {
-        let table = parse(manifest)?;
+        let table = manifest.toml()?;
         let folder = manifest.path.parent().unwrap_or(Path::new(""));
         // Its own folder, and those of targets that lie elsewhere.
         let mut folders = vec![folder.to_path_buf()];
@@ -32,17 +33,13 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         }
     }
     let Some(root) = tree.file("Cargo.toml") else { return Ok(findings) };
-    let table = parse(root)?;
+    let table = root.toml()?;
     let shared = table.get("workspace").and_then(|workspace| workspace.get("dependencies")).and_then(Value::as_table);
     for name in shared.into_iter().flat_map(Table::keys).filter(|name| !asked_for.contains(*name)) {
         let what = format!("no crate asks for {name}");
         findings.push(Finding::new(&root.path, line_of_key(&root.text, name), what, "remove the line"));
     }
     Ok(findings)
-}
-
-fn parse(manifest: &File) -> Result<Table, String> {
-    manifest.text.parse().map_err(|error| format!("{}: {error}", manifest.path.display()))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::file::ReportFile;
 use super::parts::Parts;
 use super::source::Source;
-use crate::cli::{Flags, TiersBench};
-use crate::config::{self, Device};
+use crate::cli::TiersBench;
+use crate::config::{self, Device, Flags};
 use crate::error::CommandError;
 use crate::output::print;
 use bench_tiers::{BenchError, Settings, Subject};

@@ -2,9 +2,9 @@
 
 use super::file::ReportFile;
 use super::parts::Parts;
-use crate::cli::{Flags, TransferBench};
+use crate::cli::TransferBench;
 use crate::commands::OwnerProcess;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Flags};
 use crate::error::CommandError;
 use crate::output::print;
 use crate::run::{draw_secret, secrets};

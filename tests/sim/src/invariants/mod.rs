@@ -52,7 +52,7 @@ impl fmt::Display for Law {
 /// A law that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant that does not hold, or that a core's own assertion failed.
     pub law: Law,
     /// What was found.
     pub what: String,
