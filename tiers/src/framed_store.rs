@@ -4,9 +4,10 @@
 //! What the store does is never relied on: a record that is not what it should be is told so, and a store that
 //! fails is not asked until it answers again, or never, as the [`Store`] says.
 
-use super::TierEnd;
-use super::mover_thread::{Direction, Ended, Ends, Move, Order, Waiting, What};
-use super::records::{Records, Spot};
+use crate::mover::TierEvent;
+use crate::mover_thread::{Direction, Ended, Events, Move, Order, Waiting, What};
+use crate::records::{Records, Spot};
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{ReadEnd, Tier, TierWrite, WriteEnd};
@@ -44,27 +45,27 @@ pub(super) trait Store: Send {
 
     /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes,
     /// its header and what is between them included. Errors: why it did not begin.
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String>;
+    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, StoreError>;
 
     /// What was begun shall end soon.
     fn cancel(&mut self, id: TransferId);
 
     /// A record was written. Errors: it will not be found there.
-    fn wrote(&mut self, write: &TierWrite) -> Result<(), String>;
+    fn wrote(&mut self, write: &TierWrite) -> Result<(), StoreError>;
 
     /// What is there is not the record of the group that it should be.
     fn wrong(&mut self, group: GroupId, hash: BlockHash);
 
     /// A prompt needs these records, which nobody here knows of: they may be looked for, for others wrote them perhaps.
-    fn seek(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
+    fn look_up(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
 
     /// What was begun beside moves and looks ended: what the worker is to be told of it.
-    fn chore_ended(&mut self, _id: TransferId, _end: Ended) -> Option<TierEnd> {
+    fn chore_ended(&mut self, _id: TransferId, _end: Ended) -> Option<TierEvent> {
         None
     }
 
     /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
+    fn look(&mut self) -> Option<Result<TransferId, StoreError>> {
         None
     }
 
@@ -86,7 +87,7 @@ pub(super) trait Store: Send {
 pub(super) struct FramedStore<S> {
     pub(super) name: String,
     pub(super) records: Records,
-    pub(super) ends: Ends,
+    pub(super) events: Events,
     pub(super) inbox: Receiver<Order>,
     pub(super) store: S,
     pub(super) memory: Arc<dyn Memory>,
@@ -124,14 +125,14 @@ impl<S: Store> FramedStore<S> {
     pub(super) fn new(
         name: String,
         records: Records,
-        sink: Box<dyn Fn(TierEnd) + Send>,
+        sink: Box<dyn Fn(TierEvent) + Send>,
         inbox: Receiver<Order>,
         store: S,
         memory: Arc<dyn Memory>,
         frame_bytes: usize,
     ) -> Self {
         let state = State { free: (0..memory.len() / frame_bytes).rev().collect(), ..State::default() };
-        Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
+        Self { name, records, events: Events::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
     /// Returns once the tier is dropped and nothing is under way any more, or what is has taken too long: the
@@ -164,7 +165,7 @@ impl<S: Store> FramedStore<S> {
             if !self.state.closed {
                 self.look();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
@@ -175,8 +176,10 @@ impl<S: Store> FramedStore<S> {
             match one {
                 Order::Move(one) => self.state.waiting.push(one),
                 Order::Cancel(key) => drop(cancelled.insert(key)),
-                Order::Seek(prompt, chain) if !self.state.off && !self.state.closed => self.store.seek(prompt, chain),
-                Order::Seek(..) => {}
+                Order::LookUp(prompt, chain) if !self.state.off && !self.state.closed => {
+                    self.store.look_up(prompt, chain)
+                }
+                Order::LookUp(..) => {}
                 Order::Ended(id, end) => self.state.ended.push_back((id, end)),
                 Order::Close => {
                     self.state.closed = true;
@@ -195,7 +198,7 @@ impl<S: Store> FramedStore<S> {
         while let Some(&frame) = self.state.free.last() {
             let Some(one) = self.state.waiting.pop(self.state.free.len() > half) else { return };
             if self.state.off {
-                self.ends.tell(one.failed());
+                self.events.tell(one.failed());
                 continue;
             }
             if let What::Write(write) = &one.what {
@@ -211,7 +214,7 @@ impl<S: Store> FramedStore<S> {
                 }
                 Err(reason) => {
                     self.failed(one.direction(), &reason);
-                    self.ends.tell(one.failed());
+                    self.events.tell(one.failed());
                 }
             }
         }
@@ -233,10 +236,10 @@ impl<S: Store> FramedStore<S> {
         }
         let Some(UnderWay { one, frame, given_up }) = self.state.under_way.remove(&id) else {
             if let Some(mut told) = self.store.chore_ended(id, end) {
-                if let TierEnd::Found { records, .. } = &mut told {
+                if let TierEvent::Found { records, .. } = &mut told {
                     records.retain(|record| !self.state.unreadable.contains(record));
                 }
-                self.ends.tell(told);
+                self.events.tell(told);
             }
             return;
         };
@@ -255,30 +258,30 @@ impl<S: Store> FramedStore<S> {
             Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
             Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
             // It says nothing of the store.
-            Ended::Cancelled | Ended::Listed(_) => return self.ends.tell(one.failed()),
+            Ended::Cancelled | Ended::Listed(_) => return self.events.tell(one.failed()),
             Ended::Failed(reason) => Err(reason),
         };
         match told {
             Ok(told) => {
                 self.state.failures[one.direction() as usize] = 0;
-                self.ends.tell(told);
+                self.events.tell(told);
             }
             Err(reason) => {
                 self.not_moved(&one, &reason);
                 // What lies in a store that fails is as good as before; otherwise it is the record's fault.
                 let unread = if self.state.off { ReadEnd::Unread } else { ReadEnd::Failed };
-                self.ends.tell(one.end(WriteEnd::Failed, unread));
+                self.events.tell(one.end(WriteEnd::Failed, unread));
             }
         }
     }
 
     /// The store did not do its part.
-    fn not_moved(&mut self, one: &Move, reason: &str) {
+    fn not_moved(&mut self, one: &Move, reason: &StoreError) {
         let unreadable = &mut self.state.unreadable;
         if matches!(one.direction(), Direction::Read) && !self.state.off {
             let record = one.record();
             if unreadable.contains(&record) {
-                tracing::warn!(tier = self.name, ?record, reason, "a record still cannot be read");
+                tracing::warn!(tier = self.name, ?record, %reason, "a record still cannot be read");
                 return;
             }
             unreadable.push_back(record);
@@ -297,11 +300,11 @@ impl<S: Store> FramedStore<S> {
         } else if let Ended::Failed(reason) = end {
             self.not_moved(one, &reason);
         }
-        self.ends.tell(TierEnd::Settled { tier: S::TIER, moved });
+        self.events.tell(TierEvent::Settled { tier: S::TIER, moved });
     }
 
     /// The store did its part. Errors: the record will not be found.
-    fn moved(&mut self, one: &Move, frame: usize) -> Result<TierEnd, String> {
+    fn moved(&mut self, one: &Move, frame: usize) -> Result<TierEvent, StoreError> {
         let spot = self.spot(frame);
         let (hash, told) = match &one.what {
             What::Write(write) => {
@@ -321,7 +324,7 @@ impl<S: Store> FramedStore<S> {
             Ok(Some(record)) => one.came(record),
             Err(why) => {
                 let place = one.place();
-                tracing::warn!(tier = self.name, ?place, why, "a record is wrong; it is not used");
+                tracing::warn!(tier = self.name, ?place, %why, "a record is wrong; it is not used");
                 self.store.wrong(place.slot.group, hash);
                 one.end(WriteEnd::Failed, ReadEnd::Wrong)
             }
@@ -332,22 +335,22 @@ impl<S: Store> FramedStore<S> {
         let keys = match end {
             Ended::Listed(keys) => keys,
             Ended::Failed(reason) => return self.look_failed(&reason),
-            _ => return self.look_failed("the store has no list of what is there"),
+            _ => return self.look_failed(&StoreError::NoList),
         };
         self.state.failures = [0; 2];
         if std::mem::take(&mut self.state.off) {
-            self.ends.tell(TierEnd::On { tier: S::TIER });
+            self.events.tell(TierEvent::On { tier: S::TIER });
         }
         let records = self.store.found(keys);
         if !records.is_empty() {
-            self.ends.tell(TierEnd::Learned { tier: S::TIER, records });
+            self.events.tell(TierEvent::Learned { tier: S::TIER, records });
         }
     }
 
-    fn look_failed(&mut self, reason: &str) {
+    fn look_failed(&mut self, reason: &StoreError) {
         self.store.found(Vec::new());
         if self.state.off {
-            tracing::debug!(tier = self.name, reason, "the store of a tier that is off fails still");
+            tracing::debug!(tier = self.name, %reason, "the store of a tier that is off fails still");
             self.store.failed();
         } else {
             // That is the fault of no record.
@@ -356,13 +359,13 @@ impl<S: Store> FramedStore<S> {
     }
 
     /// The store failed once more.
-    fn failed(&mut self, direction: Direction, reason: &str) {
+    fn failed(&mut self, direction: Direction, reason: &StoreError) {
         if self.state.off {
             return;
         }
         let failures = &mut self.state.failures[direction as usize];
         *failures += 1;
-        tracing::warn!(tier = self.name, reason, failures, "the store of a tier failed");
+        tracing::warn!(tier = self.name, %reason, failures, "the store of a tier failed");
         if *failures >= S::FAILURES_MAX {
             let reason = format!("{failures} failures one after the other, the last: {reason}");
             self.turn_off(reason);
@@ -372,7 +375,7 @@ impl<S: Store> FramedStore<S> {
     fn turn_off(&mut self, reason: String) {
         self.state.off = true;
         self.store.failed();
-        self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
+        self.events.tell(TierEvent::Off { tier: S::TIER, reason });
     }
 
     /// Ends the reads of these loads. Those under way are given up: a store that hangs keeps frames, and no blocks.
@@ -381,11 +384,11 @@ impl<S: Store> FramedStore<S> {
             return;
         }
         let cancelled = self.state.waiting.cancel(keys);
-        cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
+        cancelled.iter().for_each(|one| self.events.tell(one.failed()));
         let reads = self.state.under_way.iter_mut().filter(|(_, read)| !read.given_up && read.one.is_read_of(keys));
         for (&id, read) in reads {
             read.given_up = true;
-            self.ends.tell(read.one.end(WriteEnd::Failed, ReadEnd::Abandoned));
+            self.events.tell(read.one.end(WriteEnd::Failed, ReadEnd::Abandoned));
             self.store.cancel(id);
         }
     }

@@ -16,9 +16,9 @@ mod shape;
 mod slab;
 mod view;
 
-use super::mover_thread::{Ends, MoverThread, Order, Waiting, What, orders};
-use super::records::Records;
-use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
+use crate::mover_thread::{Events, MoverThread, Order, Waiting, What, orders};
+use crate::records::Records;
 use domain::{Incarnation, KvLayout, WorkerId};
 pub use file::FolderError;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
@@ -100,8 +100,8 @@ pub enum HostError {
 /// hold. Errors: [`HostError`].
 pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner) -> Result<Vec<TierParts>, HostError> {
     let sink = || {
-        let ends = owner.ends.clone();
-        move |end| ends(end)
+        let events = owner.events.clone();
+        move |event| events(event)
     };
     let (own, memory) = over(config, layout, owner.pools.clone(), &owner.failure, sink())?;
     let slots = own.config.slots[0];
@@ -120,13 +120,13 @@ fn over(
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
     failure: &Failure,
-    sink: impl Fn(TierEnd) + Send + 'static,
+    sink: impl Fn(TierEvent) + Send + 'static,
 ) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
     let slab = Slab::new(config, layout)?;
     let (slots, memory) = (slab.slots(), slab.memory());
     let (order, inbox) = orders();
-    let (records, ends) = (Records::new(layout, pools), Ends::new(Box::new(sink)));
-    let work = Work { name: config.name.clone(), records, slab, ends, inbox };
+    let (records, events) = (Records::new(layout, pools), Events::new(Box::new(sink)));
+    let work = Work { name: config.name.clone(), records, slab, events, inbox };
     let mover = MoverThread::start(format!("{}-host", config.name), failure, order, move || work.run())?;
     let size = TierConfig {
         slots: vec![slots; layout.groups.len()],
@@ -142,7 +142,7 @@ struct Work {
     name: String,
     records: Records,
     slab: Slab,
-    ends: Ends,
+    events: Events,
     inbox: Receiver<Order>,
 }
 
@@ -160,18 +160,18 @@ impl Work {
                         Order::Move(one) => waiting.push(one),
                         Order::Cancel(key) => drop(cancelled.insert(key)),
                         // Nothing of it ends elsewhere, and all that is there is known.
-                        Order::Ended(..) | Order::Seek(..) => {}
+                        Order::Ended(..) | Order::LookUp(..) => {}
                         Order::Close => return,
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                waiting.cancel(&cancelled).iter().for_each(|one| self.events.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
                 let (wrote, read) = self.copy(&one.what);
-                self.ends.tell(one.end(wrote, read));
+                self.events.tell(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
@@ -203,7 +203,7 @@ impl Work {
             What::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
                 Ok(()) => (WriteEnd::Failed, ReadEnd::Good),
                 Err(why) => {
-                    tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
+                    tracing::warn!(tier = self.name, place = ?read.place, %why, "a record is wrong; it is not used");
                     (WriteEnd::Failed, ReadEnd::Wrong)
                 }
             },

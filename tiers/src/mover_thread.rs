@@ -1,8 +1,9 @@
 //! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how
 //! their ends get back.
 
-use super::records::Record;
-use super::{TierEnd, TierMover};
+use crate::mover::{TierEvent, TierMover};
+use crate::records::Record;
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::{Place, ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, VecDeque};
@@ -11,8 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use transport::{BoundedThread, Failure, Late, TransferId};
 
-/// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
-const ENDS_MAX: usize = 16;
+/// Events that are told together while there is more to do: to wake the step loop for each costs as much as half a
+/// copy.
+const EVENTS_MAX: usize = 16;
 
 /// How long a tier that is dropped waits for its thread: longer than a mover in it waits for its own, unless
 /// something hangs, such as a disk that a log is written to.
@@ -24,7 +26,7 @@ pub(super) enum Order {
     Move(Move),
     Cancel(SeqKey),
     /// A prompt needs these records, which nobody here knows of.
-    Seek(SeqKey, Vec<BlockHash>),
+    LookUp(SeqKey, Vec<BlockHash>),
     Ended(TransferId, Ended),
     Close,
 }
@@ -39,7 +41,7 @@ pub(super) enum Ended {
     /// What others wrote.
     Listed(Vec<String>),
     Cancelled,
-    Failed(String),
+    Failed(StoreError),
 }
 
 /// A move, and when it was asked for.
@@ -105,27 +107,29 @@ impl Move {
     }
 
     /// Its end, where nothing was moved.
-    pub(super) fn failed(&self) -> TierEnd {
+    pub(super) fn failed(&self) -> TierEvent {
         self.end(WriteEnd::Failed, ReadEnd::Unread)
     }
 
     /// Its end, where it is a lift and the record came.
-    pub(super) fn came(&self, record: Record) -> TierEnd {
+    pub(super) fn came(&self, record: Record) -> TierEvent {
         let mut end = self.end(WriteEnd::Failed, ReadEnd::Good);
-        if let TierEnd::Lifted { record: came, .. } = &mut end {
+        if let TierEvent::Lifted { record: came, .. } = &mut end {
             *came = Some(record);
         }
         end
     }
 
     /// Its end, which is that of a write or that of a read.
-    pub(super) fn end(&self, wrote: WriteEnd, read: ReadEnd) -> TierEnd {
+    pub(super) fn end(&self, wrote: WriteEnd, read: ReadEnd) -> TierEvent {
         let elapsed = now().duration_since(self.at);
         match self.what {
-            What::Write(write) => TierEnd::Wrote { write, end: wrote, elapsed },
-            What::Read(key, of) => TierEnd::Read { key, read: of, end: read, elapsed },
-            What::Lift(prompt, lift) => TierEnd::Lifted { prompt, lift, end: read, record: None, elapsed },
-            What::Land(prompt, lift, _) => TierEnd::Landed { prompt, lift, there: wrote == WriteEnd::Written, elapsed },
+            What::Write(write) => TierEvent::Wrote { write, end: wrote, elapsed },
+            What::Read(key, of) => TierEvent::Read { key, read: of, end: read, elapsed },
+            What::Lift(prompt, lift) => TierEvent::Lifted { prompt, lift, end: read, record: None, elapsed },
+            What::Land(prompt, lift, _) => {
+                TierEvent::Landed { prompt, lift, there: wrote == WriteEnd::Written, elapsed }
+            }
         }
     }
 }
@@ -174,21 +178,21 @@ impl Waiting {
     }
 }
 
-/// The way of ends to the worker.
-pub(super) struct Ends {
-    sink: Box<dyn Fn(TierEnd) + Send>,
-    held: Vec<TierEnd>,
+/// The way of events to the worker.
+pub(super) struct Events {
+    sink: Box<dyn Fn(TierEvent) + Send>,
+    held: Vec<TierEvent>,
 }
 
-impl Ends {
-    pub(super) fn new(sink: Box<dyn Fn(TierEnd) + Send>) -> Self {
-        Self { sink, held: Vec::with_capacity(ENDS_MAX) }
+impl Events {
+    pub(super) fn new(sink: Box<dyn Fn(TierEvent) + Send>) -> Self {
+        Self { sink, held: Vec::with_capacity(EVENTS_MAX) }
     }
 
-    /// Tells the worker of it, after all before it: at the next [`Ends::flush`], or when so many wait.
-    pub(super) fn tell(&mut self, end: TierEnd) {
-        self.held.push(end);
-        if self.held.len() == ENDS_MAX {
+    /// Tells the worker of it, after all before it: at the next [`Events::flush`], or when so many wait.
+    pub(super) fn tell(&mut self, event: TierEvent) {
+        self.held.push(event);
+        if self.held.len() == EVENTS_MAX {
             self.flush();
         }
     }
@@ -251,8 +255,8 @@ impl TierMover for MoverThread {
         self.order(Order::Cancel(key));
     }
 
-    fn seek(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
-        self.order(Order::Seek(prompt, chain.to_vec()));
+    fn look_up(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
+        self.order(Order::LookUp(prompt, chain.to_vec()));
     }
 }
 

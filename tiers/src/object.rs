@@ -10,10 +10,11 @@
 mod lookup;
 mod rounds;
 
-use super::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
-use super::mover_thread::{Ended, MoverThread, Order, What, now, orders};
-use super::records::Records;
-use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
+use crate::mover_thread::{Ended, MoverThread, Order, What, now, orders};
+use crate::records::Records;
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey};
 use kv_manager::tiers::header::{HEADER, VERSION};
 use kv_manager::tiers::{Tier, TierConfig, TierWrite, WritePolicy};
@@ -73,7 +74,7 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let frames = frames(frame_bytes);
     let memory = Arc::new(PrivateMemory::new(frames * frame_bytes)?);
     let (order, theirs) = orders();
-    let ends = order.clone();
+    let orders = order.clone();
     let mover = ObjectConfig {
         name: config.name.clone(),
         endpoint: config.endpoint.clone(),
@@ -91,7 +92,7 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let mover = ObjectMover::start(
         mover,
         &owner.failure,
-        Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))),
+        Box::new(move |end| drop(orders.send(Order::Ended(end.id, ended(end.result))))),
     )?;
     let region = mover.register(memory.clone());
     let keys = Keys::new(&config.prefix, layout, &config.weights);
@@ -100,8 +101,8 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let lookups = Lookups::new(keys.groups);
     let store = Objects { name: config.name.clone(), mover, region, keys, rounds, lookups };
     let memory: Arc<dyn Memory> = memory;
-    let ends = owner.ends.clone();
-    let sink = Box::new(move |end: TierEnd| ends(end));
+    let events = owner.events.clone();
+    let sink = Box::new(move |event: TierEvent| events(event));
     let work = FramedStore::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
     let mover = MoverThread::start(format!("{}-objects", config.name), &owner.failure, order, move || work.run())?;
     let size = TierConfig {
@@ -121,7 +122,7 @@ fn ended(result: Result<ObjectReport, ObjectError>) -> Ended {
         Ok(ObjectOutcome::Listed(keys)) => Ended::Listed(keys),
         Ok(_) => Ended::Done,
         Err(ObjectError::Cancelled) => Ended::Cancelled,
-        Err(error) => Ended::Failed(error.to_string()),
+        Err(error) => Ended::Failed(error.into()),
     }
 }
 
@@ -167,9 +168,9 @@ struct Objects {
 }
 
 impl Objects {
-    fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
-        let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
-        self.mover.post(&transfer).map_err(|error| error.to_string())
+    fn post(&self, work: ObjectWork) -> Result<TransferId, StoreError> {
+        let transfer = self.mover.prepare(work)?;
+        Ok(self.mover.post(&transfer)?)
     }
 
     fn read(&self, group: GroupId, hash: BlockHash, at: u64, len: usize) -> ObjectWork {
@@ -183,7 +184,7 @@ impl Objects {
             match self.post(ObjectWork::Look { key: self.keys.of(question.group, question.hash) }) {
                 Ok(id) => self.lookups.asked(id, question),
                 Err(reason) => {
-                    tracing::debug!(tier = self.name, reason, "nothing more is looked for");
+                    tracing::debug!(tier = self.name, %reason, "nothing more is looked for");
                     self.lookups.clear();
                 }
             }
@@ -198,7 +199,7 @@ impl Store for Objects {
     const FAILURES_MAX: u32 = 2;
     const UNREADABLE_MAX: usize = 64;
 
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
+    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, StoreError> {
         self.post(match what {
             What::Write(write) => ObjectWork::Write {
                 key: self.keys.of(write.block.group, write.hash),
@@ -207,7 +208,7 @@ impl Store for Objects {
             },
             What::Read(_, read) => self.read(read.block.group, read.hash, at, len),
             What::Lift(_, lift) => self.read(lift.from.slot.group, lift.hash, at, len),
-            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
+            What::Land(..) => return Err(StoreError::NoLiftTarget),
         })
     }
 
@@ -215,7 +216,7 @@ impl Store for Objects {
         self.mover.cancel(id);
     }
 
-    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+    fn wrote(&mut self, _: &TierWrite) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -223,19 +224,19 @@ impl Store for Objects {
         // As long as it is there nobody can put a good one in its place.
         let key = self.keys.of(group, hash);
         if let Err(reason) = self.post(ObjectWork::Delete { key: key.clone() }) {
-            tracing::warn!(tier = self.name, key, reason, "an object that is wrong stays in the store");
+            tracing::warn!(tier = self.name, key, %reason, "an object that is wrong stays in the store");
         }
     }
 
-    fn seek(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
+    fn look_up(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
         self.lookups.follow(prompt, chain);
         self.ask();
     }
 
-    fn chore_ended(&mut self, id: TransferId, end: Ended) -> Option<TierEnd> {
+    fn chore_ended(&mut self, id: TransferId, end: Ended) -> Option<TierEvent> {
         if !self.lookups.is_asked(id) {
             if let Ended::Failed(reason) = end {
-                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+                tracing::warn!(tier = self.name, %reason, "a wrong record stays where it is");
             }
             return None;
         }
@@ -243,17 +244,17 @@ impl Store for Objects {
             Ended::Done => Some(true),
             Ended::Missing => Some(false),
             Ended::Failed(reason) => {
-                tracing::warn!(tier = self.name, reason, "the store does not say what it has");
+                tracing::warn!(tier = self.name, %reason, "the store does not say what it has");
                 None
             }
             _ => None,
         };
         let found = self.lookups.answered(id, there);
         self.ask();
-        found.map(|Found { prompt, records, last }| TierEnd::Found { tier: Self::TIER, prompt, records, last })
+        found.map(|Found { prompt, records, last }| TierEvent::Found { tier: Self::TIER, prompt, records, last })
     }
 
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
+    fn look(&mut self) -> Option<Result<TransferId, StoreError>> {
         if self.rounds.listing || now() < self.rounds.due {
             return None;
         }

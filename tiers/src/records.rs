@@ -3,7 +3,7 @@
 //! [`domain::encoding`]; here it runs on the thread of a tier.
 
 use domain::{BlockHash, BlockRef, GroupId, KvLayout};
-use kv_manager::tiers::header::{HEADER, RecordHeader};
+use kv_manager::tiers::header::{HEADER, HeaderError, RecordHeader};
 use kv_manager::tiers::{TierLift, TierRead, TierWrite};
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,16 @@ impl fmt::Debug for Record {
     }
 }
 
-const NO_MATCH: &str = "its bytes do not match its checksum";
+/// Why what lies in a place is not the record that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecordError {
+    /// Its header is damaged, or of another record, version or model.
+    #[error("its header is not the one that is looked for: {0:?}")]
+    Header(HeaderError),
+    /// Its bytes are damaged.
+    #[error("its bytes do not match its checksum")]
+    Checksum,
+}
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
@@ -85,14 +94,14 @@ impl Records {
     /// # Safety
     ///
     /// Nobody writes the spot, which has room for the record. The block is the read's alone until that has ended.
-    pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), String> {
+    pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), RecordError> {
         let len = self.len(read.block.group);
         // SAFETY: as the caller says.
         let sum = self.sum(read.block.group, read.hash, unsafe { &*spot.header.cast() })?;
         // SAFETY: as the caller says.
         let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *self.block(read.block)) };
         if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
-            return Err(NO_MATCH.to_owned());
+            return Err(RecordError::Checksum);
         }
         Ok(())
     }
@@ -102,7 +111,7 @@ impl Records {
     /// # Safety
     ///
     /// Nobody writes the spot, which has room for the record.
-    pub(super) unsafe fn lift(&self, lift: &TierLift, spot: Spot) -> Result<Record, String> {
+    pub(super) unsafe fn lift(&self, lift: &TierLift, spot: Spot) -> Result<Record, RecordError> {
         let (group, len) = (lift.from.slot.group, self.len(lift.from.slot.group));
         // SAFETY: as the caller says.
         let header: &[u8; HEADER] = unsafe { &*spot.header.cast() };
@@ -112,7 +121,7 @@ impl Records {
         // SAFETY: as the caller says.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(spot.record, len) });
         if checksum(&bytes[HEADER..]) != sum {
-            return Err(NO_MATCH.to_owned());
+            return Err(RecordError::Checksum);
         }
         Ok(Record(bytes.into()))
     }
@@ -133,9 +142,8 @@ impl Records {
     }
 
     /// The checksum of the record's bytes, as its header has it. Errors: the header is not the record's.
-    fn sum(&self, group: GroupId, hash: BlockHash, header: &[u8; HEADER]) -> Result<u64, String> {
-        let sum = self.header(group, hash).checksum_in(header);
-        sum.map_err(|error| format!("its header is not the one that is looked for: {error:?}"))
+    fn sum(&self, group: GroupId, hash: BlockHash, header: &[u8; HEADER]) -> Result<u64, RecordError> {
+        self.header(group, hash).checksum_in(header).map_err(RecordError::Header)
     }
 
     fn header(&self, group: GroupId, hash: BlockHash) -> RecordHeader {

@@ -1,10 +1,11 @@
 //! The thread over a store that does what the test says, when it says so.
 
 use super::*;
-use crate::TierParts;
+use crate::mover::TierParts;
 use crate::mover_thread::{MoverThread, orders};
 use crate::rig::{Rig, TENANT, block, hash, key, layout, pools, slot};
 use kv_manager::tiers::{Place, TierConfig, TierLift, WritePolicy};
+use std::io;
 use std::sync::mpsc::{Sender, channel};
 use transport::{Failure, SealedMemory};
 
@@ -24,23 +25,23 @@ impl<const UNREADABLE: usize> Store for Told<UNREADABLE> {
     const UNREADABLE_MAX: usize = UNREADABLE;
     const CLOSE_WAIT_MAX: Duration = Duration::from_millis(50);
 
-    fn begin(&mut self, _: &What, _: u64, _: usize) -> Result<TransferId, String> {
+    fn begin(&mut self, _: &What, _: u64, _: usize) -> Result<TransferId, StoreError> {
         self.moves += 1;
-        self.begun.send(TransferId(self.moves)).map_err(|error| error.to_string())?;
+        self.begun.send(TransferId(self.moves)).expect("the test listens");
         Ok(TransferId(self.moves))
     }
 
     fn cancel(&mut self, _: TransferId) {}
 
-    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+    fn wrote(&mut self, _: &TierWrite) -> Result<(), StoreError> {
         Ok(())
     }
 
     fn wrong(&mut self, _: GroupId, _: BlockHash) {}
 
-    fn chore_ended(&mut self, _: TransferId, _: Ended) -> Option<TierEnd> {
+    fn chore_ended(&mut self, _: TransferId, _: Ended) -> Option<TierEvent> {
         let records = vec![(GroupId(0), hash(1)), (GroupId(0), hash(2))];
-        Some(TierEnd::Found { tier: Self::TIER, prompt: key(), records, last: true })
+        Some(TierEvent::Found { tier: Self::TIER, prompt: key(), records, last: true })
     }
 }
 
@@ -89,7 +90,7 @@ impl Bench {
         self.rig.ask(slot(0, 1), block(0, 0), hash(name), 0);
         self.end(end);
         match self.rig.ended() {
-            TierEnd::Read { end, .. } => end,
+            TierEvent::Read { end, .. } => end,
             end => panic!("{end:?}"),
         }
     }
@@ -99,7 +100,7 @@ impl Bench {
         self.rig.mover.write(write);
         self.end(end);
         match self.rig.ended() {
-            TierEnd::Wrote { end, .. } => end,
+            TierEvent::Wrote { end, .. } => end,
             end => panic!("{end:?}"),
         }
     }
@@ -128,15 +129,15 @@ fn reads_that_hang_are_given_up_with_their_load() {
         let mut abandoned = 0;
         for _ in 0..6 {
             match bench.rig.ended() {
-                TierEnd::Read { end: ReadEnd::Abandoned, .. } => abandoned += 1,
-                TierEnd::Read { end: ReadEnd::Unread, .. } => {}
+                TierEvent::Read { end: ReadEnd::Abandoned, .. } => abandoned += 1,
+                TierEvent::Read { end: ReadEnd::Unread, .. } => {}
                 end => panic!("{end:?}"),
             }
         }
         assert_eq!(abandoned, FRAMES, "round {round}");
         for id in hang {
             bench.orders.send(Order::Ended(id, Ended::Done)).expect("the thread is there");
-            assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: true });
+            assert_eq!(bench.rig.ended(), TierEvent::Settled { tier: Tier::Disk, moved: true });
         }
         assert!(bench.rig.bytes(block(0, 0)).iter().all(|&byte| byte == 0), "a block was written that was given up");
     }
@@ -145,7 +146,7 @@ fn reads_that_hang_are_given_up_with_their_load() {
 
 #[test]
 fn a_store_that_can_only_read_is_given_up_as_one_that_can_do_nothing() {
-    let fails = || Ended::Failed("it is broken".to_owned());
+    let fails = || Ended::Failed(StoreError::Log(io::Error::other("it is broken")));
     let mut bench = bench();
     for _ in 0..2 {
         assert_eq!(bench.write(fails()), WriteEnd::Failed);
@@ -159,12 +160,12 @@ fn a_store_that_can_only_read_is_given_up_as_one_that_can_do_nothing() {
         tenant: TENANT,
     });
     bench.end(fails());
-    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }));
+    assert!(matches!(bench.rig.ended(), TierEvent::Off { .. }));
 }
 
 #[test]
 fn a_record_that_cannot_be_read_is_told_so_and_a_cancelled_read_proves_nothing() {
-    let fails = || Ended::Failed("a bad sector".to_owned());
+    let fails = || Ended::Failed(StoreError::Log(io::Error::other("a bad sector")));
     let mut bench = bench();
     assert_eq!(bench.read(fails()), ReadEnd::Failed);
     assert_eq!(bench.read(Ended::Missing), ReadEnd::Missing);
@@ -172,27 +173,27 @@ fn a_record_that_cannot_be_read_is_told_so_and_a_cancelled_read_proves_nothing()
     assert_eq!(bench.read(Ended::Cancelled), ReadEnd::Unread);
     bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
     bench.end(fails());
-    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three failures, and nothing read between them");
+    assert!(matches!(bench.rig.ended(), TierEvent::Off { .. }), "three failures, and nothing read between them");
 }
 
 /// As an object that its store answers for with an error, whoever asks and how often.
 #[test]
 fn a_record_that_can_never_be_read_does_not_keep_the_others_from_being_used() {
-    let fails = || Ended::Failed("500".to_owned());
+    let fails = || Ended::Failed(StoreError::Log(io::Error::other("500")));
     let mut bench = bench_of::<2>();
     (0..10).for_each(|_| assert_eq!(bench.read(fails()), ReadEnd::Failed));
     // Others are found, and it is not; nor is it known to be there since another worker wrote it.
     bench.orders.send(Order::Ended(TransferId(u64::MAX), Ended::Done)).expect("the thread is there");
-    let TierEnd::Found { records, .. } = bench.rig.ended() else { panic!("something was found") };
+    let TierEvent::Found { records, .. } = bench.rig.ended() else { panic!("something was found") };
     assert_eq!(records, [(GroupId(0), hash(2))]);
     assert_eq!(bench.write(Ended::Existed), WriteEnd::Failed);
     // One that was given up counts no more either.
     bench.rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
     let id = bench.begun.recv().expect("it begins");
     bench.rig.mover.cancel(key());
-    assert!(matches!(bench.rig.ended(), TierEnd::Read { end: ReadEnd::Abandoned, .. }));
+    assert!(matches!(bench.rig.ended(), TierEvent::Read { end: ReadEnd::Abandoned, .. }));
     bench.orders.send(Order::Ended(id, fails())).expect("the thread is there");
-    assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: false });
+    assert_eq!(bench.rig.ended(), TierEvent::Settled { tier: Tier::Disk, moved: false });
     // Written anew it is like any other.
     assert_eq!(bench.write(Ended::Done), WriteEnd::Written);
     assert_eq!(bench.write(Ended::Existed), WriteEnd::Existed);
@@ -200,7 +201,7 @@ fn a_record_that_can_never_be_read_does_not_keep_the_others_from_being_used() {
 
 #[test]
 fn a_store_that_can_read_nothing_is_off_though_some_records_never_could_be_read() {
-    let fails = || Ended::Failed("500".to_owned());
+    let fails = || Ended::Failed(StoreError::Log(io::Error::other("500")));
     let mut bench = bench_of::<2>();
     (1..3).for_each(|name| assert_eq!(bench.read_of(name, fails()), ReadEnd::Failed));
     assert_eq!(bench.read_of(3, Ended::Missing), ReadEnd::Missing);
@@ -209,9 +210,9 @@ fn a_store_that_can_read_nothing_is_off_though_some_records_never_could_be_read(
     }
     bench.rig.ask(slot(0, 1), block(0, 0), hash(6), 0);
     bench.end(fails());
-    assert!(matches!(bench.rig.ended(), TierEnd::Off { .. }), "three others, and nothing read between them");
+    assert!(matches!(bench.rig.ended(), TierEvent::Off { .. }), "three others, and nothing read between them");
     let unread = bench.rig.ended();
-    assert!(matches!(unread, TierEnd::Read { end: ReadEnd::Unread, .. }), "the store's fault: {unread:?}");
+    assert!(matches!(unread, TierEvent::Read { end: ReadEnd::Unread, .. }), "the store's fault: {unread:?}");
 }
 
 fn lift(bench: &mut Bench, slot_: u32, name: u8) {
@@ -229,14 +230,14 @@ fn what_is_lifted_comes_with_its_end_if_it_is_right() {
     for (name, expected) in [(1, ReadEnd::Good), (2, ReadEnd::Wrong)] {
         lift(&mut bench, 1, name);
         bench.end(Ended::Done);
-        let TierEnd::Lifted { prompt, end, record, .. } = bench.rig.ended() else { panic!("it is a lift") };
+        let TierEvent::Lifted { prompt, end, record, .. } = bench.rig.ended() else { panic!("it is a lift") };
         assert_eq!((prompt, end, record.is_some()), (key(), expected, expected == ReadEnd::Good));
         let bytes = record.iter().flat_map(|record| &record.bytes()[HEADER..]);
         assert!(bytes.copied().eq(std::iter::repeat_n(7, if record.is_some() { layout().record_bytes(0) } else { 0 })));
     }
     lift(&mut bench, 1, 1);
     bench.end(Ended::Missing);
-    assert!(matches!(bench.rig.ended(), TierEnd::Lifted { end: ReadEnd::Missing, record: None, .. }));
+    assert!(matches!(bench.rig.ended(), TierEvent::Lifted { end: ReadEnd::Missing, record: None, .. }));
 }
 
 #[test]
@@ -250,13 +251,13 @@ fn lifts_leave_frames_to_those_who_wait_and_are_given_up_with_their_prompt() {
     assert!(bench.begun.try_recv().is_err(), "half of the frames are for reads");
     for id in reads {
         bench.orders.send(Order::Ended(id, Ended::Missing)).expect("the thread is there");
-        assert!(matches!(bench.rig.ended(), TierEnd::Read { end: ReadEnd::Missing, .. }));
+        assert!(matches!(bench.rig.ended(), TierEvent::Read { end: ReadEnd::Missing, .. }));
     }
     bench.rig.mover.cancel(key());
     let mut ends = Vec::new();
     for _ in 0..4 {
         match bench.rig.ended() {
-            TierEnd::Lifted { end, record: None, .. } => ends.push(end),
+            TierEvent::Lifted { end, record: None, .. } => ends.push(end),
             end => panic!("{end:?}"),
         }
     }
@@ -264,6 +265,6 @@ fn lifts_leave_frames_to_those_who_wait_and_are_given_up_with_their_prompt() {
     assert_eq!(ends, [ReadEnd::Unread, ReadEnd::Unread, ReadEnd::Abandoned, ReadEnd::Abandoned]);
     for id in begun {
         bench.orders.send(Order::Ended(id, Ended::Done)).expect("the thread is there");
-        assert_eq!(bench.rig.ended(), TierEnd::Settled { tier: Tier::Disk, moved: true });
+        assert_eq!(bench.rig.ended(), TierEvent::Settled { tier: Tier::Disk, moved: true });
     }
 }

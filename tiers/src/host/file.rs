@@ -45,11 +45,11 @@ pub enum FolderError {
     /// The system refused something.
     #[error("{}: {what}: {source}", folder.display())]
     System {
-        /// Where.
+        /// The folder of slabs.
         folder: PathBuf,
-        /// What.
+        /// What was refused, as a sentence.
         what: &'static str,
-        /// Why.
+        /// What the system answered.
         source: io::Error,
     },
 }

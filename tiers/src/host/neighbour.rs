@@ -1,7 +1,7 @@
 //! What one slab of another worker holds, as it was when its directory was last looked at.
 
 use super::view::View;
-use crate::records::{Records, Spot};
+use crate::records::{RecordError, Records, Spot};
 use domain::{BlockHash, GroupId};
 use kv_manager::tiers::{ReadEnd, Slot, TierRead};
 use std::collections::HashMap;
@@ -160,7 +160,12 @@ impl Neighbour {
     /// # Safety
     ///
     /// The frame is the caller's alone and has room for the record; the block is the read's alone until that has ended.
-    pub(super) unsafe fn read(&mut self, records: &Records, read: &TierRead, frame: Spot) -> Result<ReadEnd, String> {
+    pub(super) unsafe fn read(
+        &mut self,
+        records: &Records,
+        read: &TierRead,
+        frame: Spot,
+    ) -> Result<ReadEnd, RecordError> {
         let record = (read.block.group, read.hash);
         let Some(&slot) = self.index.get(&record) else { return Ok(ReadEnd::Missing) };
         let at = usize::from(slot.group.0) * self.view.shape.slots as usize + slot.slot as usize;

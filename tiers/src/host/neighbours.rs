@@ -169,7 +169,7 @@ impl Neighbours {
                 }
                 Ok(_) => {}
                 Err(why) => {
-                    tracing::warn!(tier = self.name, slab, why, "a record of a neighbour is wrong; it is not used");
+                    tracing::warn!(tier = self.name, slab, %why, "a record of a neighbour is wrong; it is not used");
                     end = ReadEnd::Wrong;
                 }
             }

@@ -3,9 +3,9 @@
 
 use super::neighbours::{Counts, ENTRIES_MAX, NEIGHBOURS_MAX, Neighbours};
 use super::{HostConfig, Shared};
-use crate::mover_thread::{Ends, MoverThread, Order, Waiting, What, now, orders};
+use crate::mover::{TierEvent, TierParts};
+use crate::mover_thread::{Events, MoverThread, Order, Waiting, What, now, orders};
 use crate::records::{Records, Spot};
-use crate::{TierEnd, TierParts};
 use domain::{KvLayout, WorkerId};
 use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
@@ -33,7 +33,7 @@ pub(super) fn over(
     pools: Vec<Arc<dyn Memory>>,
     slots: u32,
     failure: &Failure,
-    sink: Box<dyn Fn(TierEnd) + Send>,
+    sink: Box<dyn Fn(TierEvent) + Send>,
 ) -> io::Result<TierParts> {
     let records = Records::new(layout, pools);
     let frame = vec![0; HEADER + records.len_max()];
@@ -41,8 +41,8 @@ pub(super) fn over(
     let (name, own, weights) = (config.name.clone(), config.file_name(), config.weights);
     let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize, ENTRIES_MAX);
     let (order, inbox) = orders();
-    let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
-    let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
+    let (events, meters) = (Events::new(sink), Meters::new(config.worker));
+    let work = Reader { records, neighbours, frame, events, inbox, due: now(), meters };
     let mover = MoverThread::start(format!("{}-neighbours", config.name), failure, order, move || work.run())?;
     let slots = vec![known; layout.groups.len()];
     let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
@@ -55,7 +55,7 @@ struct Reader {
     neighbours: Neighbours,
     /// Where a record lies until it is known to be whole.
     frame: Vec<u8>,
-    ends: Ends,
+    events: Events,
     inbox: Receiver<Order>,
     due: Instant,
     meters: Meters,
@@ -78,21 +78,21 @@ impl Reader {
                         Order::Move(one) => waiting.push(one),
                         Order::Cancel(key) => drop(cancelled.insert(key)),
                         // Nothing of it ends elsewhere, and all that is there is known.
-                        Order::Ended(..) | Order::Seek(..) => {}
+                        Order::Ended(..) | Order::LookUp(..) => {}
                         Order::Close => return,
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                waiting.cancel(&cancelled).iter().for_each(|one| self.events.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
                 let read = self.read(&one.what);
-                self.ends.tell(one.end(WriteEnd::Failed, read));
+                self.events.tell(one.end(WriteEnd::Failed, read));
                 order = self.inbox.try_recv().ok();
             }
             if now() >= self.due {
                 self.look();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
@@ -113,10 +113,10 @@ impl Reader {
         let tier = Tier::Neighbours;
         // What is gone first: it may be in another slab by now.
         if !found.gone.is_empty() {
-            self.ends.tell(TierEnd::Forgotten { tier, records: found.gone });
+            self.events.tell(TierEvent::Forgotten { tier, records: found.gone });
         }
         if !found.learned.is_empty() {
-            self.ends.tell(TierEnd::Learned { tier, records: found.learned });
+            self.events.tell(TierEvent::Learned { tier, records: found.learned });
         }
     }
 }

@@ -4,8 +4,8 @@ use super::file::SlabFile;
 use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
 use super::{HostConfig, HostError};
-use crate::SLOTS_MIN;
-use crate::records::{Record, Records, Spot};
+use crate::mover::SLOTS_MIN;
+use crate::records::{Record, RecordError, Records, Spot};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Slab {
     /// # Safety
     ///
     /// As of [`Records::take`], for the block.
-    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), String> {
+    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), RecordError> {
         // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the
         // block the caller speaks.
         unsafe { records.take(read, self.spot(read.place.slot)) }

@@ -2,10 +2,11 @@
 
 use crate::attempts::Attempts;
 use crate::loading::{Loads, Pace};
+use crate::room::has_room;
 use crate::sequence::Sequence;
 use crate::sessions::Sessions;
 use domain::plan::BlockCopy;
-use domain::{BlockHash, SeqKey, Tenant, Time};
+use domain::{SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{Headway, KvSpace, Opened, Work};
 use std::collections::HashMap;
@@ -24,12 +25,6 @@ pub(crate) struct Space<'a> {
     /// How often one began to, or did no more.
     pub(crate) turns: u64,
     pub(crate) now: Time,
-}
-
-/// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and for
-/// `before` more.
-pub(crate) fn has_room(kv: &KvManager, chain: &[BlockHash], tokens: u32, before: u64) -> bool {
-    u32::try_from(before).is_ok_and(|before| kv.has_room(chain, before.saturating_add(tokens)))
 }
 
 impl Space<'_> {
@@ -84,7 +79,7 @@ impl KvSpace for Space<'_> {
         let until = if self.is_coming(sequence, computed / self.pace.block_tokens, work) {
             computed
         } else {
-            self.loads.until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
+            self.loads.compute_until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
         };
         Headway { computed, until }
     }
