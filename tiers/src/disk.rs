@@ -7,7 +7,7 @@ mod slot_layout;
 use crate::file_meters::FileMeters;
 use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
 use crate::mover::{BACKLOG_MAX, SLOTS_MIN, TierEvent, TierMover, TierOwner, TierParts};
-use crate::mover_thread::{Ended, MoverThread, Order, What, orders};
+use crate::mover_thread::{MoveKind, MoverThread, Order, StoreOutcome, orders};
 use crate::records::Records;
 use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
@@ -229,11 +229,11 @@ fn recover(
     Ok((log, records))
 }
 
-fn ended<T>(result: Result<T, FileError>) -> Ended {
+fn ended<T>(result: Result<T, FileError>) -> StoreOutcome {
     match result {
-        Ok(_) => Ended::Done,
-        Err(FileError::Cancelled) => Ended::Cancelled,
-        Err(error) => Ended::Failed(error.into()),
+        Ok(_) => StoreOutcome::Done,
+        Err(FileError::Cancelled) => StoreOutcome::Cancelled,
+        Err(error) => StoreOutcome::Failed(error.into()),
     }
 }
 
@@ -267,12 +267,12 @@ impl Store for Files {
     // The slot is given up with its record; if that is written again, it is elsewhere.
     const UNREADABLE_MAX: usize = 0;
 
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, StoreError> {
-        let (direction, slot) = match what {
-            What::Write(write) => (Direction::Write, write.place.slot),
-            What::Read(_, read) => (Direction::Read, read.place.slot),
-            What::Lift(_, lift) => (Direction::Read, lift.from.slot),
-            What::Land(..) => return Err(StoreError::NoLiftTarget),
+    fn begin(&mut self, kind: &MoveKind, at: u64, len: usize) -> Result<TransferId, StoreError> {
+        let (direction, slot) = match kind {
+            MoveKind::Write(write) => (Direction::Write, write.place.slot),
+            MoveKind::Read(_, read) => (Direction::Read, read.place.slot),
+            MoveKind::Lift(_, lift) => (Direction::Read, lift.from.slot),
+            MoveKind::Land(..) => return Err(StoreError::NoLiftTarget),
         };
         let batch = FileBatch {
             direction,
@@ -292,18 +292,18 @@ impl Store for Files {
         self.mover.cancel(id);
     }
 
-    fn wrote(&mut self, write: &TierWrite) -> Result<(), StoreError> {
+    fn note_written(&mut self, write: &TierWrite) -> Result<(), StoreError> {
         let &TierWrite { place, hash, tenant, .. } = write;
         let noted = self.log.append(TierRecord { slot: place.slot, hash, tenant });
         self.show();
         noted.map_err(StoreError::Log)
     }
 
-    fn wrong(&mut self, _: GroupId, _: BlockHash) {
+    fn discard_wrong(&mut self, _: GroupId, _: BlockHash) {
         // Its slot is written anew when its turn comes.
     }
 
-    fn failed(&mut self) {
+    fn on_off(&mut self) {
         self.meters.show(&self.mover.status());
     }
 
