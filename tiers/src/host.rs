@@ -3,7 +3,7 @@
 //!
 //! - [`shape`] says what lies where in a [`slab`]. The thread in this file copies records into it and out of it, so the
 //!   step loop waits for no copy.
-//! - If workers share a folder, a slab is a [`file`] there. Other workers read it through a [`view`].
+//! - If workers share a folder, a slab is a [`mod@file`] there. Other workers read it through a [`view`].
 //! - What other workers hold, dead ones included, is a tier of its own ([`reader`]).
 
 mod file;

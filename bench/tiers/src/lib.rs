@@ -4,7 +4,7 @@
 //!
 //! A server is a process of its own and is asked over HTTP. Its device holds less than two prompts and three take
 //! turns, so that nothing of one is left when its turn comes; what the server counts says where each came from,
-//! and one that did not come from where it should does not count. [`measure`] does it all, [`Report`] says what
+//! and one that did not come from where it should does not count. [`measure()`] does it all, [`Report`] says what
 //! came of it, and [`page::html`] draws it.
 //!
 //! What is deliberately absent: the command line and the terminal (`baton bench tiers` has them); workloads, which
