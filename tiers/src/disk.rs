@@ -4,12 +4,14 @@
 mod log;
 mod slot_layout;
 
-use super::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
-use super::mover_thread::{Ended, MoverThread, Order, What, orders};
-use super::records::Records;
-use super::{BACKLOG_MAX, SLOTS_MIN, TierEnd, TierMover, TierOwner, TierParts};
 use crate::file_meters::FileMeters;
+use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use crate::mover::{BACKLOG_MAX, SLOTS_MIN, TierEvent, TierMover, TierOwner, TierParts};
+use crate::mover_thread::{MoveKind, MoverThread, Order, StoreOutcome, orders};
+use crate::records::Records;
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
+use kv_manager::tiers::log::Replay;
 use kv_manager::tiers::{Tier, TierConfig, TierRead, TierRecord, TierWrite, WritePolicy};
 use log::LogFile;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -17,12 +19,13 @@ use rustix::io::Errno;
 use slot_layout::SlotLayout;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use telemetry::metrics::{Gauge, index_bytes, tier_recovered};
 use transport::{
-    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
-    Memory, PrivateMemory, RegionId, TransferId, make_own_folder, open_own_file,
+    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileError, FileId, FileMover, FileSpec, Memory,
+    PrivateMemory, RegionId, TransferId, make_own_folder, open_own_file,
 };
 
 /// Bytes that follow each other on one device.
@@ -71,32 +74,31 @@ pub enum DiskError {
     /// The system refused something.
     #[error("{}: {source}", path.display())]
     System {
-        /// Where.
+        /// The folder or file that it is about.
         path: PathBuf,
-        /// Why.
+        /// What the system answered.
         source: io::Error,
     },
 }
 
-/// Opens a tier for this worker, whose pools have this layout. Where a device fails, the tier is off from the
-/// beginning, as it would be had that happened later. Errors: [`DiskError`], of what its settings or its user can
-/// fix.
+/// Opens a tier for this worker, whose pools have this layout. If a device fails, the tier is off from the beginning,
+/// as it would be if the device had failed later. Errors: [`DiskError`], of what settings or the user can fix.
 pub fn open_disk_tier(config: &DiskConfig, layout: &KvLayout, owner: &TierOwner) -> Result<TierParts, DiskError> {
-    let ends = owner.ends.clone();
-    let opened = over(config, layout, owner.pools.clone(), &owner.failure, move |end| ends(end));
+    let events = owner.events.clone();
+    let opened = over(config, layout, owner.pools.clone(), &owner.failure, move |event| events(event));
     opened.or_else(|error| {
         if !error.is_of_a_device() {
             return Err(error);
         }
-        // The first that the worker hears of the tier, so it asks it for nothing.
-        (owner.ends)(TierEnd::Off { tier: Tier::Disk, reason: error.to_string() });
+        // This is the first event of the tier, so the worker asks it for nothing.
+        (owner.events)(TierEvent::Off { tier: Tier::Disk, reason: error.to_string() });
         let slots = vec![0; layout.groups.len()];
         let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
         Ok(TierParts { tier: Tier::Disk, mover: Box::new(Closed), config: size, records: Vec::new() })
     })
 }
 
-/// In place of a tier that could not be opened, which is off for ever.
+/// Takes the place of a tier that could not be opened and stays off.
 struct Closed;
 
 impl TierMover for Closed {
@@ -112,7 +114,7 @@ impl TierMover for Closed {
 }
 
 impl DiskError {
-    /// Whether a device, or the system behind it, fails, and no setting is wrong.
+    /// Returns whether a device, or the system behind it, fails, and no setting is wrong.
     fn is_of_a_device(&self) -> bool {
         const OF_DEVICES: [Errno; 8] = [
             Errno::IO,
@@ -135,59 +137,24 @@ impl DiskError {
     }
 }
 
-/// The same for pools in any memory. `sink` gets the end of each move, from the tier's thread; it may wait, but
-/// not for ever.
+/// Opens a tier over pools in any memory. `sink` takes each event, on the tier's thread. It may wait, but not for ever.
 fn over(
     config: &DiskConfig,
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
     failure: &Failure,
-    sink: impl Fn(TierEnd) + Send + 'static,
+    sink: impl Fn(TierEvent) + Send + 'static,
 ) -> Result<TierParts, DiskError> {
     let slots_at = SlotLayout::of(config, layout)?;
-    let system = |path: &PathBuf| {
-        let path = path.clone();
-        move |source| DiskError::System { path, source }
-    };
-    let mut locks = Vec::new();
-    for folder in &config.folders {
-        make_own_folder(folder).map_err(system(folder))?;
-        let path = folder.join("lock");
-        let lock = open_own_file(&path, OFlags::RDWR | OFlags::CREATE).map_err(system(&path))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-            Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
-            errno => DiskError::System { path: path.clone(), source: errno.into() },
-        })?;
-        locks.push(lock);
-    }
+    let locks = lock(&config.folders)?;
     let first = &config.folders[0];
     let (order, inbox) = orders();
-    let ends = order.clone();
-    let mover = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
-    // An error says that the tier is closed.
-    let mover =
-        FileMover::start(mover, failure, Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(&end))))));
-    let mover = mover.map_err(system(first))?;
+    let mover = start_mover(config, failure, order.clone()).map_err(system(first))?;
     let paths = config.folders.iter().map(|folder| folder.join("records")).collect();
     let spec = FileSpec { paths, bytes: slots_at.bytes(), stripe_bytes: STRIPE_BYTES };
-    // Before the log: what is too large is found here, and nothing was written for it.
+    // Before the log: files that are too large are refused here, and no log was written for them.
     let file = mover.open(&spec).map_err(system(first))?;
-    let log = first.join("log");
-    let slots = slots_at.slots as usize * layout.groups.len();
-    let shape = slots_at.shape(layout, config);
-    let (log, replay) = LogFile::open(log.clone(), shape, slots).map_err(system(&log))?;
-    if replay.foreign {
-        let name = &config.name;
-        tracing::warn!(tier = name, folder = %first.display(), "what the disk tier held is of another model, size or list of folders: it is not used");
-    }
-    let (records, corrupt, torn) = (replay.records.len(), replay.corrupt, replay.torn);
-    for (result, count) in
-        [("known", records), ("corrupt", corrupt), ("torn", torn.into()), ("foreign", replay.foreign.into())]
-    {
-        tier_recovered(config.worker, Tier::Disk.name(), result).absolute(count as u64);
-    }
-    let (folder, bytes) = (first.display(), slots_at.bytes());
-    tracing::info!(tier = config.name, %folder, bytes, records, corrupt, torn, slots, "the disk tier is open");
+    let (log, records) = recover(config, layout, &slots_at)?;
 
     let frame_bytes = slots_at.frame_bytes();
     let memory = PrivateMemory::new(frames(frame_bytes) * frame_bytes);
@@ -199,23 +166,74 @@ fn over(
         backlog_max: BACKLOG_MAX,
         write: config.write,
     };
-    let (name, records) = (config.name.clone(), Records::new(layout, pools));
     let meters = FileMeters::new(config.worker, Tier::Disk);
     meters.show(&mover.status());
     let index = ["used", "budget"].map(|kind| index_bytes(config.worker, "log", kind));
     let store = Files { slots_at, mover, meters, file, region, log, index, _locks: locks };
     store.show();
-    let work = FramedStore::new(name.clone(), records, Box::new(sink), inbox, store, memory, frame_bytes);
-    let mover =
-        MoverThread::start(format!("{name}-disk"), failure, order, move || work.run()).map_err(system(first))?;
-    Ok(TierParts { tier: Tier::Disk, mover: Box::new(mover), config: size, records: replay.records })
+    let (name, blocks) = (config.name.clone(), Records::new(layout, pools));
+    let work = FramedStore::new(name, blocks, Box::new(sink), inbox, store, memory, frame_bytes);
+    let thread = format!("{}-disk", config.name);
+    let mover = MoverThread::start(thread, failure, order, move || work.run()).map_err(system(first))?;
+    Ok(TierParts { tier: Tier::Disk, mover: Box::new(mover), config: size, records })
 }
 
-fn ended(end: &FileEnd) -> Ended {
-    match &end.result {
-        Ok(_) => Ended::Done,
-        Err(FileError::Cancelled) => Ended::Cancelled,
-        Err(error) => Ended::Failed(error.to_string()),
+fn system(path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+    let path = path.to_owned();
+    move |source| DiskError::System { path, source }
+}
+
+/// Makes the folders where there are none, and locks them. Another process that uses one of them is an error.
+fn lock(folders: &[PathBuf]) -> Result<Vec<OwnedFd>, DiskError> {
+    let mut locks = Vec::new();
+    for folder in folders {
+        make_own_folder(folder).map_err(system(folder))?;
+        let path = folder.join("lock");
+        let lock = open_own_file(&path, OFlags::RDWR | OFlags::CREATE).map_err(system(&path))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+            Errno::WOULDBLOCK => DiskError::InUse { folder: folder.clone() },
+            errno => DiskError::System { path: path.clone(), source: errno.into() },
+        })?;
+        locks.push(lock);
+    }
+    Ok(locks)
+}
+
+/// Starts the mover of the files. It tells the tier's thread of each end.
+fn start_mover(config: &DiskConfig, failure: &Failure, order: Sender<Order>) -> io::Result<FileMover> {
+    let files = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
+    // An error says that the tier is closed.
+    FileMover::start(files, failure, Box::new(move |end| drop(order.send(Order::Ended(end.id, ended(end.result))))))
+}
+
+/// Opens the log, and says what the files hold from an earlier run.
+fn recover(
+    config: &DiskConfig,
+    layout: &KvLayout,
+    slots_at: &SlotLayout,
+) -> Result<(LogFile, Vec<TierRecord>), DiskError> {
+    let (name, first) = (&config.name, &config.folders[0]);
+    let (path, folder) = (first.join("log"), first.display());
+    let slots = slots_at.slots as usize * layout.groups.len();
+    let (log, replay) = LogFile::open(path.clone(), slots_at.shape(layout, config), slots).map_err(system(&path))?;
+    let Replay { records, corrupt, torn, foreign, .. } = replay;
+    if foreign {
+        tracing::warn!(tier = name, %folder, "what the disk tier held is of another model, size or list of folders: it is not used");
+    }
+    let counts = [("known", records.len()), ("corrupt", corrupt), ("torn", torn.into()), ("foreign", foreign.into())];
+    for (result, count) in counts {
+        tier_recovered(config.worker, Tier::Disk.name(), result).absolute(count as u64);
+    }
+    let bytes = slots_at.bytes();
+    tracing::info!(tier = name, %folder, bytes, records = records.len(), corrupt, torn, slots, "the disk tier is open");
+    Ok((log, records))
+}
+
+fn ended<T>(result: Result<T, FileError>) -> StoreOutcome {
+    match result {
+        Ok(_) => StoreOutcome::Done,
+        Err(FileError::Cancelled) => StoreOutcome::Cancelled,
+        Err(error) => StoreOutcome::Failed(error.into()),
     }
 }
 
@@ -234,7 +252,7 @@ struct Files {
 }
 
 impl Files {
-    /// Tells how much memory the log takes.
+    /// Publishes how much memory the log takes.
     fn show(&self) {
         for (gauge, bytes) in self.index.iter().zip(self.log.index_bytes()) {
             gauge.set(bytes as f64);
@@ -249,12 +267,12 @@ impl Store for Files {
     // The slot is given up with its record; if that is written again, it is elsewhere.
     const UNREADABLE_MAX: usize = 0;
 
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
-        let (direction, slot) = match what {
-            What::Write(write) => (Direction::Write, write.place.slot),
-            What::Read(_, read) => (Direction::Read, read.place.slot),
-            What::Lift(_, lift) => (Direction::Read, lift.from.slot),
-            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
+    fn begin(&mut self, kind: &MoveKind, at: u64, len: usize) -> Result<TransferId, StoreError> {
+        let (direction, slot) = match kind {
+            MoveKind::Write(write) => (Direction::Write, write.place.slot),
+            MoveKind::Read(_, read) => (Direction::Read, read.place.slot),
+            MoveKind::Lift(_, lift) => (Direction::Read, lift.from.slot),
+            MoveKind::Land(..) => return Err(StoreError::NoLiftTarget),
         };
         let batch = FileBatch {
             direction,
@@ -263,29 +281,29 @@ impl Store for Files {
             len: len.next_multiple_of(FILE_ALIGN as usize),
             copies: vec![FileCopy { file: self.slots_at.offset(slot), memory: at }],
         };
-        let transfer = self.mover.prepare(vec![batch]).map_err(|error| error.to_string())?;
-        let begun = self.mover.post(&transfer).map_err(|error| error.to_string());
-        // Memory is registered behind one's back, and a mover breaks without a word to those who ask it for nothing.
+        let transfer = self.mover.prepare(vec![batch])?;
+        let begun = self.mover.post(&transfer);
+        // The mover's status changes without an event, so it is looked at with each move.
         self.meters.show(&self.mover.status());
-        begun
+        Ok(begun?)
     }
 
     fn cancel(&mut self, id: TransferId) {
         self.mover.cancel(id);
     }
 
-    fn wrote(&mut self, write: &TierWrite) -> Result<(), String> {
+    fn note_written(&mut self, write: &TierWrite) -> Result<(), StoreError> {
         let &TierWrite { place, hash, tenant, .. } = write;
         let noted = self.log.append(TierRecord { slot: place.slot, hash, tenant });
         self.show();
-        noted.map_err(|error| format!("the log cannot be written: {error}"))
+        noted.map_err(StoreError::Log)
     }
 
-    fn wrong(&mut self, _: GroupId, _: BlockHash) {
+    fn discard_wrong(&mut self, _: GroupId, _: BlockHash) {
         // Its slot is written anew when its turn comes.
     }
 
-    fn failed(&mut self) {
+    fn on_off(&mut self) {
         self.meters.show(&self.mover.status());
     }
 

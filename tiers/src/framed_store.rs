@@ -1,12 +1,13 @@
-//! The thread of a tier whose records move through frames: memory that a store's mover knows, since a block need
-//! not be aligned as the store wants it, and what is read is verified before it gets into a block.
+//! The thread of a tier whose records move through frames. A frame is memory that the mover of a store knows: a block
+//! need not be aligned as the store wants it, and a record is verified before it reaches a block.
 //!
-//! What the store does is never relied on: a record that is not what it should be is told so, and a store that
-//! fails is not asked until it answers again, or never, as the [`Store`] says.
+//! Nothing relies on the store. A record that is wrong is reported as wrong. A store that fails is not asked again
+//! until a listing succeeds, or never, as the [`Store`] says.
 
-use super::TierEnd;
-use super::mover_thread::{Direction, Ended, Ends, Move, Order, Waiting, What};
-use super::records::{Records, Spot};
+use crate::mover::TierEvent;
+use crate::mover_thread::{Direction, Events, Move, MoveKind, Order, StoreOutcome, Waiting};
+use crate::records::{Records, Spot};
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{ReadEnd, Tier, TierWrite, WriteEnd};
@@ -18,66 +19,66 @@ use transport::{Memory, TransferId};
 
 /// Memory of all frames, about.
 const FRAMES_BYTES: usize = 32 << 20;
-/// Frames, at least and at most: records under way.
+/// Frames at least.
 const FRAMES_MIN: usize = 4;
+/// Frames at most. Each move in progress has one.
 pub(super) const FRAMES_MAX: usize = 64;
 
-/// How many frames there are.
+/// Returns the number of frames of so many bytes.
 pub(super) fn frames(frame_bytes: usize) -> usize {
     (FRAMES_BYTES / frame_bytes).clamp(FRAMES_MIN, FRAMES_MAX)
 }
 
-/// What keeps the records of a tier. What it is asked for ends with an [`Order::Ended`].
+/// What keeps the records of a tier. Whatever it begins ends with an [`Order::Ended`].
 pub(super) trait Store: Send {
-    /// Which tier it is.
+    /// The tier that it keeps.
     const TIER: Tier;
-    /// Where in a frame the record begins, behind the header.
+    /// Offset in a frame at which the record begins, behind the header.
     const RECORD_AT: usize;
-    /// So many failures to read one after the other, or to write, and the tier is off.
+    /// After so many failed reads in a row, or failed writes, the tier is off.
     const FAILURES_MAX: u32;
-    /// So many records that could not be read are remembered. That they fail again says nothing of the store, and
-    /// that they are there is no use before the next look. 0: none fails again, for none is found again where it
-    /// was.
+    /// How many records that could not be read are remembered. Another failure of these is not the store's fault, and
+    /// they are not reported as found. 0: no record can be found again in its place.
     const UNREADABLE_MAX: usize;
-    /// So long is waited for one more of the moves that are under way to end, when the tier is closed.
+    /// How long a tier that is closed waits for one more of its moves to end.
     const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 
-    /// Begins to move a frame, whose bytes begin at `at` of the frames' memory; a record there has `len` bytes,
-    /// its header and what is between them included. Errors: why it did not begin.
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String>;
+    /// Begins to move a frame that begins at `at` of the frames' memory. The first `len` bytes of the frame are moved:
+    /// header, record and what is between them.
+    fn begin(&mut self, kind: &MoveKind, at: u64, len: usize) -> Result<TransferId, StoreError>;
 
-    /// What was begun shall end soon.
+    /// Makes something that was begun end soon.
     fn cancel(&mut self, id: TransferId);
 
-    /// A record was written. Errors: it will not be found there.
-    fn wrote(&mut self, write: &TierWrite) -> Result<(), String>;
+    /// Notes that a record was written. Errors: the record will not be found there.
+    fn note_written(&mut self, write: &TierWrite) -> Result<(), StoreError>;
 
-    /// What is there is not the record of the group that it should be.
-    fn wrong(&mut self, group: GroupId, hash: BlockHash);
+    /// Discards what lies in the place of a record and is not that record.
+    fn discard_wrong(&mut self, group: GroupId, hash: BlockHash);
 
-    /// A prompt needs these records, which nobody here knows of: they may be looked for, for others wrote them perhaps.
-    fn seek(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
+    /// Looks for records that a prompt needs and no index of the worker has. Other workers may have written them.
+    fn look_up(&mut self, _prompt: SeqKey, _chain: Vec<BlockHash>) {}
 
-    /// What was begun beside moves and looks ended: what the worker is to be told of it.
-    fn chore_ended(&mut self, _id: TransferId, _end: Ended) -> Option<TierEnd> {
+    /// Handles the end of something that is neither a move nor a listing. Returns what the worker should know.
+    fn on_chore_ended(&mut self, _id: TransferId, _outcome: StoreOutcome) -> Option<TierEvent> {
         None
     }
 
-    /// Begins to look for what others wrote, where that is due. An answer is also the sign that a store is there again.
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
+    /// Begins to list what other workers wrote, if it is time. An answer also shows that a store works again.
+    fn begin_listing(&mut self) -> Option<Result<TransferId, StoreError>> {
         None
     }
 
-    /// What others wrote, by what a look brought: nothing, if it failed.
-    fn found(&mut self, _keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+    /// Returns the records that a listing names. No keys: it failed, or there are none.
+    fn on_listed(&mut self, _keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
         Vec::new()
     }
 
-    /// The tier is off, for the store failed; or it is off still, for a look failed.
-    fn failed(&mut self) {}
+    /// Notes that the tier is off, or still off after another failed listing.
+    fn on_off(&mut self) {}
 
-    /// How long until a look is due. `None`: none will be, unless something ends first.
-    fn patience(&self) -> Option<Duration> {
+    /// Returns the time until the next listing. `None`: none begins before something else has ended.
+    fn next_listing_in(&self) -> Option<Duration> {
         None
     }
 }
@@ -86,7 +87,7 @@ pub(super) trait Store: Send {
 pub(super) struct FramedStore<S> {
     pub(super) name: String,
     pub(super) records: Records,
-    pub(super) ends: Ends,
+    pub(super) events: Events,
     pub(super) inbox: Receiver<Order>,
     pub(super) store: S,
     pub(super) memory: Arc<dyn Memory>,
@@ -96,14 +97,15 @@ pub(super) struct FramedStore<S> {
 
 #[derive(Default)]
 struct State {
-    /// Frames that nobody uses.
+    /// Frames without a move.
     free: Vec<usize>,
     waiting: Waiting,
-    under_way: HashMap<TransferId, UnderWay>,
-    /// What the store said of them, and nobody looked at yet: no more than are under way.
-    ended: VecDeque<(TransferId, Ended)>,
-    look: Option<TransferId>,
-    /// Failures of the store to read, and to write, one after the other: one that can still do one of them is no use.
+    in_progress: HashMap<TransferId, MoveInProgress>,
+    /// Ends that were not handled yet: no more than there is in progress.
+    ended: VecDeque<(TransferId, StoreOutcome)>,
+    /// The listing in progress.
+    listing: Option<TransferId>,
+    /// Failed reads in a row, and failed writes. A store that can do only one of both is of no use.
     failures: [u32; 2],
     /// Records that could not be read though the store did not fail, the last one last.
     unreadable: VecDeque<(GroupId, BlockHash)>,
@@ -112,33 +114,33 @@ struct State {
     closed: bool,
 }
 
-struct UnderWay {
+struct MoveInProgress {
     one: Move,
     frame: usize,
-    /// Its end was told, and what is read into the frame is nobody's.
-    given_up: bool,
+    /// Its end was reported. What is still read into the frame is thrown away.
+    abandoned: bool,
 }
 
 impl<S: Store> FramedStore<S> {
-    /// A thread's body, with all frames that `memory` has room for.
+    /// Makes a thread's body, with all frames that `memory` has room for.
     pub(super) fn new(
         name: String,
         records: Records,
-        sink: Box<dyn Fn(TierEnd) + Send>,
+        sink: Box<dyn Fn(TierEvent) + Send>,
         inbox: Receiver<Order>,
         store: S,
         memory: Arc<dyn Memory>,
         frame_bytes: usize,
     ) -> Self {
         let state = State { free: (0..memory.len() / frame_bytes).rev().collect(), ..State::default() };
-        Self { name, records, ends: Ends::new(sink), inbox, store, memory, frame_bytes, state }
+        Self { name, records, events: Events::new(sink), inbox, store, memory, frame_bytes, state }
     }
 
-    /// Returns once the tier is dropped and nothing is under way any more, or what is has taken too long: the
-    /// store keeps the frames mapped for as long as anybody may write them.
+    /// Runs until the tier is dropped and all moves have ended, or take too long. The store keeps frames mapped as long
+    /// as a device may write to them.
     pub(super) fn run(mut self) {
-        while !self.state.closed || !self.state.under_way.is_empty() {
-            let patience = if self.state.closed { Some(S::CLOSE_WAIT_MAX) } else { self.store.patience() };
+        while !self.state.closed || !self.state.in_progress.is_empty() {
+            let patience = if self.state.closed { Some(S::CLOSE_WAIT_MAX) } else { self.store.next_listing_in() };
             let order = match patience {
                 Some(patience) => self.inbox.recv_timeout(patience),
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -146,7 +148,7 @@ impl<S: Store> FramedStore<S> {
             let mut order = match order {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) if self.state.closed => {
-                    let moves = self.state.under_way.len();
+                    let moves = self.state.in_progress.len();
                     tracing::warn!(tier = self.name, moves, "the tier hangs: it is closed with moves under way");
                     return;
                 }
@@ -155,32 +157,34 @@ impl<S: Store> FramedStore<S> {
             };
             loop {
                 self.take_orders(order);
-                // Before each copy, since the store would else have nothing to do while many ends are worked off.
-                self.begin();
-                let Some((id, end)) = self.state.ended.pop_front() else { break };
-                self.ended(id, end);
+                // Before each copy, so that the store has something to do while many ends are handled.
+                self.begin_moves();
+                let Some((id, outcome)) = self.state.ended.pop_front() else { break };
+                self.on_ended(id, outcome);
                 order = self.inbox.try_recv().ok();
             }
             if !self.state.closed {
-                self.look();
+                self.begin_listing();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
-    /// Takes all orders that are there, of which this is the first.
+    /// Takes all orders that have arrived, `order` first.
     fn take_orders(&mut self, mut order: Option<Order>) {
         let mut cancelled = BTreeSet::new();
         while let Some(one) = order {
             match one {
                 Order::Move(one) => self.state.waiting.push(one),
                 Order::Cancel(key) => drop(cancelled.insert(key)),
-                Order::Seek(prompt, chain) if !self.state.off && !self.state.closed => self.store.seek(prompt, chain),
-                Order::Seek(..) => {}
-                Order::Ended(id, end) => self.state.ended.push_back((id, end)),
+                Order::LookUp(prompt, chain) if !self.state.off && !self.state.closed => {
+                    self.store.look_up(prompt, chain)
+                }
+                Order::LookUp(..) => {}
+                Order::Ended(id, outcome) => self.state.ended.push_back((id, outcome)),
                 Order::Close => {
                     self.state.closed = true;
-                    self.state.under_way.keys().for_each(|&id| self.store.cancel(id));
+                    self.state.in_progress.keys().for_each(|&id| self.store.cancel(id));
                     self.state.waiting.clear();
                 }
             }
@@ -189,96 +193,96 @@ impl<S: Store> FramedStore<S> {
         self.cancel(&cancelled);
     }
 
-    /// Begins moves while frames are free: lifts while half of them are, so that whoever waits for a record finds one.
-    fn begin(&mut self) {
+    /// Begins moves while frames are free. Lifts begin only while half of them are, so that reads of loads find one.
+    fn begin_moves(&mut self) {
         let half = self.memory.len() / self.frame_bytes / 2;
         while let Some(&frame) = self.state.free.last() {
             let Some(one) = self.state.waiting.pop(self.state.free.len() > half) else { return };
             if self.state.off {
-                self.ends.tell(one.failed());
+                self.events.tell(one.failed());
                 continue;
             }
-            if let What::Write(write) = &one.what {
-                // SAFETY: the frame has room for the record of any group, and is nobody else's now. The core keeps
+            if let MoveKind::Write(write) = &one.kind {
+                // SAFETY: the frame has room for the record of any group, and no other move has it. The core keeps
                 // the block as it is until this write has ended.
                 unsafe { self.records.put(write, self.spot(frame)) };
             }
             let len = S::RECORD_AT + self.records.len(one.place().slot.group);
-            match self.store.begin(&one.what, (frame * self.frame_bytes) as u64, len) {
+            match self.store.begin(&one.kind, (frame * self.frame_bytes) as u64, len) {
                 Ok(id) => {
                     self.state.free.pop();
-                    self.state.under_way.insert(id, UnderWay { one, frame, given_up: false });
+                    self.state.in_progress.insert(id, MoveInProgress { one, frame, abandoned: false });
                 }
                 Err(reason) => {
-                    self.failed(one.direction(), &reason);
-                    self.ends.tell(one.failed());
+                    self.count_failure(one.direction(), &reason);
+                    self.events.tell(one.failed());
                 }
             }
         }
     }
 
-    /// Begins to look for what others wrote, where that is due.
-    fn look(&mut self) {
-        match self.store.look() {
+    /// Begins a listing, if it is time.
+    fn begin_listing(&mut self) {
+        match self.store.begin_listing() {
             None => {}
-            Some(Ok(id)) => self.state.look = Some(id),
-            Some(Err(reason)) => self.look_failed(&reason),
+            Some(Ok(id)) => self.state.listing = Some(id),
+            Some(Err(reason)) => self.on_listing_failed(&reason),
         }
     }
 
-    fn ended(&mut self, id: TransferId, end: Ended) {
-        if self.state.look == Some(id) {
-            self.state.look = None;
-            return self.looked(end);
+    fn on_ended(&mut self, id: TransferId, outcome: StoreOutcome) {
+        if self.state.listing == Some(id) {
+            self.state.listing = None;
+            return self.on_listing_ended(outcome);
         }
-        let Some(UnderWay { one, frame, given_up }) = self.state.under_way.remove(&id) else {
-            if let Some(mut told) = self.store.chore_ended(id, end) {
-                if let TierEnd::Found { records, .. } = &mut told {
+        let Some(MoveInProgress { one, frame, abandoned }) = self.state.in_progress.remove(&id) else {
+            if let Some(mut event) = self.store.on_chore_ended(id, outcome) {
+                if let TierEvent::Found { records, .. } = &mut event {
                     records.retain(|record| !self.state.unreadable.contains(record));
                 }
-                self.ends.tell(told);
+                self.events.tell(event);
             }
             return;
         };
         self.state.free.push(frame);
         let record = one.record();
-        if matches!(end, Ended::Done | Ended::Missing) {
+        if matches!(outcome, StoreOutcome::Done | StoreOutcome::Missing) {
             self.state.unreadable.retain(|unreadable| *unreadable != record);
         }
-        if given_up {
-            return self.settled(&one, end);
+        if abandoned {
+            return self.on_abandoned_ended(&one, outcome);
         }
-        let told = match end {
-            Ended::Done => self.moved(&one, frame),
-            // It would be read in vain again.
-            Ended::Existed if self.state.unreadable.contains(&record) => Ok(one.failed()),
-            Ended::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
-            Ended::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
-            // It says nothing of the store.
-            Ended::Cancelled | Ended::Listed(_) => return self.ends.tell(one.failed()),
-            Ended::Failed(reason) => Err(reason),
+        let event = match outcome {
+            StoreOutcome::Done => self.on_moved(&one, frame),
+            // It could not be read from there.
+            StoreOutcome::Existed if self.state.unreadable.contains(&record) => Ok(one.failed()),
+            StoreOutcome::Existed => Ok(one.end(WriteEnd::Existed, ReadEnd::Unread)),
+            StoreOutcome::Missing => Ok(one.end(WriteEnd::Failed, ReadEnd::Missing)),
+            // That says nothing about the store.
+            StoreOutcome::Cancelled | StoreOutcome::Listed(_) => return self.events.tell(one.failed()),
+            StoreOutcome::Failed(reason) => Err(reason),
         };
-        match told {
-            Ok(told) => {
+        match event {
+            Ok(event) => {
                 self.state.failures[one.direction() as usize] = 0;
-                self.ends.tell(told);
+                self.events.tell(event);
             }
             Err(reason) => {
-                self.not_moved(&one, &reason);
-                // What lies in a store that fails is as good as before; otherwise it is the record's fault.
+                self.on_move_failed(&one, &reason);
+                // If the store fails, the record may still be good. Otherwise the record is at fault.
                 let unread = if self.state.off { ReadEnd::Unread } else { ReadEnd::Failed };
-                self.ends.tell(one.end(WriteEnd::Failed, unread));
+                self.events.tell(one.end(WriteEnd::Failed, unread));
             }
         }
     }
 
-    /// The store did not do its part.
-    fn not_moved(&mut self, one: &Move, reason: &str) {
+    /// Notes that the store failed a move.
+    fn on_move_failed(&mut self, one: &Move, reason: &StoreError) {
         let unreadable = &mut self.state.unreadable;
         if matches!(one.direction(), Direction::Read) && !self.state.off {
             let record = one.record();
             if unreadable.contains(&record) {
-                tracing::warn!(tier = self.name, ?record, reason, "a record still cannot be read");
+                tracing::warn!(tier = self.name, ?record, %reason, "a record still cannot be read");
                 return;
             }
             unreadable.push_back(record);
@@ -286,83 +290,83 @@ impl<S: Store> FramedStore<S> {
                 unreadable.pop_front();
             }
         }
-        self.failed(one.direction(), reason);
+        self.count_failure(one.direction(), reason);
     }
 
-    /// A read that was given up before ended.
-    fn settled(&mut self, one: &Move, end: Ended) {
-        let moved = matches!(end, Ended::Done | Ended::Missing);
+    /// Handles the end of a read that was abandoned.
+    fn on_abandoned_ended(&mut self, one: &Move, outcome: StoreOutcome) {
+        let moved = matches!(outcome, StoreOutcome::Done | StoreOutcome::Missing);
         if moved {
             self.state.failures[Direction::Read as usize] = 0;
-        } else if let Ended::Failed(reason) = end {
-            self.not_moved(one, &reason);
+        } else if let StoreOutcome::Failed(reason) = outcome {
+            self.on_move_failed(one, &reason);
         }
-        self.ends.tell(TierEnd::Settled { tier: S::TIER, moved });
+        self.events.tell(TierEvent::Settled { tier: S::TIER, moved });
     }
 
-    /// The store did its part. Errors: the record will not be found.
-    fn moved(&mut self, one: &Move, frame: usize) -> Result<TierEnd, String> {
+    /// Verifies what the store moved, and returns the event. Errors: the record will not be found.
+    fn on_moved(&mut self, one: &Move, frame: usize) -> Result<TierEvent, StoreError> {
         let spot = self.spot(frame);
-        let (hash, told) = match &one.what {
-            What::Write(write) => {
-                self.store.wrote(write)?;
+        let (hash, taken) = match &one.kind {
+            MoveKind::Write(write) => {
+                self.store.note_written(write)?;
                 return Ok(one.end(WriteEnd::Written, ReadEnd::Unread));
             }
-            // Records come to the host tier alone.
-            What::Land(..) => return Ok(one.failed()),
-            // SAFETY: the frame was read into and is nobody else's now; the core keeps the block for this read
+            // Only the host tier takes records that were lifted.
+            MoveKind::Land(..) => return Ok(one.failed()),
+            // SAFETY: the frame was read into and no other move has it; the core keeps the block for this read
             // until it has ended.
-            What::Read(_, read) => (read.hash, unsafe { self.records.take(read, spot) }.map(|()| None)),
-            // SAFETY: the frame was read into and is nobody else's now.
-            What::Lift(_, lift) => (lift.hash, unsafe { self.records.lift(lift, spot) }.map(Some)),
+            MoveKind::Read(_, read) => (read.hash, unsafe { self.records.take(read, spot) }.map(|()| None)),
+            // SAFETY: the frame was read into and no other move has it.
+            MoveKind::Lift(_, lift) => (lift.hash, unsafe { self.records.lift(lift, spot) }.map(Some)),
         };
-        Ok(match told {
+        Ok(match taken {
             Ok(None) => one.end(WriteEnd::Failed, ReadEnd::Good),
-            Ok(Some(record)) => one.came(record),
+            Ok(Some(record)) => one.delivered(record),
             Err(why) => {
                 let place = one.place();
-                tracing::warn!(tier = self.name, ?place, why, "a record is wrong; it is not used");
-                self.store.wrong(place.slot.group, hash);
+                tracing::warn!(tier = self.name, ?place, %why, "a record is wrong; it is not used");
+                self.store.discard_wrong(place.slot.group, hash);
                 one.end(WriteEnd::Failed, ReadEnd::Wrong)
             }
         })
     }
 
-    fn looked(&mut self, end: Ended) {
-        let keys = match end {
-            Ended::Listed(keys) => keys,
-            Ended::Failed(reason) => return self.look_failed(&reason),
-            _ => return self.look_failed("the store has no list of what is there"),
+    fn on_listing_ended(&mut self, outcome: StoreOutcome) {
+        let keys = match outcome {
+            StoreOutcome::Listed(keys) => keys,
+            StoreOutcome::Failed(reason) => return self.on_listing_failed(&reason),
+            _ => return self.on_listing_failed(&StoreError::NoList),
         };
         self.state.failures = [0; 2];
         if std::mem::take(&mut self.state.off) {
-            self.ends.tell(TierEnd::On { tier: S::TIER });
+            self.events.tell(TierEvent::On { tier: S::TIER });
         }
-        let records = self.store.found(keys);
+        let records = self.store.on_listed(keys);
         if !records.is_empty() {
-            self.ends.tell(TierEnd::Learned { tier: S::TIER, records });
+            self.events.tell(TierEvent::Learned { tier: S::TIER, records });
         }
     }
 
-    fn look_failed(&mut self, reason: &str) {
-        self.store.found(Vec::new());
+    fn on_listing_failed(&mut self, reason: &StoreError) {
+        self.store.on_listed(Vec::new());
         if self.state.off {
-            tracing::debug!(tier = self.name, reason, "the store of a tier that is off fails still");
-            self.store.failed();
+            tracing::debug!(tier = self.name, %reason, "the store of a tier that is off fails still");
+            self.store.on_off();
         } else {
-            // That is the fault of no record.
+            // No record is at fault.
             self.turn_off(format!("it cannot be listed: {reason}"));
         }
     }
 
-    /// The store failed once more.
-    fn failed(&mut self, direction: Direction, reason: &str) {
+    /// Counts a failure of the store. After too many in a row the tier is off.
+    fn count_failure(&mut self, direction: Direction, reason: &StoreError) {
         if self.state.off {
             return;
         }
         let failures = &mut self.state.failures[direction as usize];
         *failures += 1;
-        tracing::warn!(tier = self.name, reason, failures, "the store of a tier failed");
+        tracing::warn!(tier = self.name, %reason, failures, "the store of a tier failed");
         if *failures >= S::FAILURES_MAX {
             let reason = format!("{failures} failures one after the other, the last: {reason}");
             self.turn_off(reason);
@@ -371,21 +375,21 @@ impl<S: Store> FramedStore<S> {
 
     fn turn_off(&mut self, reason: String) {
         self.state.off = true;
-        self.store.failed();
-        self.ends.tell(TierEnd::Off { tier: S::TIER, reason });
+        self.store.on_off();
+        self.events.tell(TierEvent::Off { tier: S::TIER, reason });
     }
 
-    /// Ends the reads of these loads. Those under way are given up: a store that hangs keeps frames, and no blocks.
+    /// Ends the reads of these loads. Those in progress are abandoned: a store that hangs keeps frames, and no blocks.
     fn cancel(&mut self, keys: &BTreeSet<SeqKey>) {
         if keys.is_empty() {
             return;
         }
         let cancelled = self.state.waiting.cancel(keys);
-        cancelled.iter().for_each(|one| self.ends.tell(one.failed()));
-        let reads = self.state.under_way.iter_mut().filter(|(_, read)| !read.given_up && read.one.is_read_of(keys));
+        cancelled.iter().for_each(|one| self.events.tell(one.failed()));
+        let reads = self.state.in_progress.iter_mut().filter(|(_, read)| !read.abandoned && read.one.is_read_of(keys));
         for (&id, read) in reads {
-            read.given_up = true;
-            self.ends.tell(read.one.end(WriteEnd::Failed, ReadEnd::Abandoned));
+            read.abandoned = true;
+            self.events.tell(read.one.end(WriteEnd::Failed, ReadEnd::Abandoned));
             self.store.cancel(id);
         }
     }

@@ -1,30 +1,31 @@
-//! A tier as its worker's step loop has it: what moves its bytes, and whether it is relied on.
+//! A tier as its worker's step loop has it: what moves its bytes, and whether the worker relies on it.
 
-use super::{LOAD_WAIT_MAX, Record, TierEnd, TierMover};
+use crate::mover::{LOAD_WAIT_MAX, TierEvent, TierMover};
+use crate::records::Record;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 
-/// A tier. It is relied on unless it says itself that it fails, or says nothing at all: a device that hangs, or a
-/// thread that is gone, ends no move, and a prompt that waited for it in vain shall be the last one.
+/// A tier. The worker relies on it unless it reports that it fails, or reports nothing at all. A device that hangs, or
+/// a thread that is gone, ends no move, and no second prompt shall wait for it in vain.
 pub struct TierHandle {
     mover: Box<dyn TierMover>,
     /// Moves that have not ended.
     under_way: usize,
     /// When something was moved last.
     moved: Time,
-    /// As it says itself.
+    /// It reported that it fails.
     fails: bool,
     /// A prompt waited for it in vain, and nothing was moved meanwhile.
     silent: bool,
 }
 
 impl TierHandle {
-    /// A tier that is relied on, with what moves its bytes.
+    /// Makes a tier that is relied on, with what moves its bytes.
     pub fn new(mover: Box<dyn TierMover>) -> Self {
         Self { mover, under_way: 0, moved: Time::ZERO, fails: false, silent: false }
     }
 
-    /// Whether anything is asked of it.
+    /// Returns whether the worker asks anything of it.
     pub fn is_relied_on(&self) -> bool {
         !self.fails && !self.silent
     }
@@ -53,39 +54,41 @@ impl TierHandle {
         self.mover.land(prompt, lift, record);
     }
 
-    /// Has the reads of a load, or of lifts for a prompt, end soon.
+    /// Makes the reads of a load, or of lifts for a prompt, end soon.
     pub fn cancel(&mut self, load: SeqKey) {
         self.mover.cancel(load);
     }
 
-    /// A prompt needs these records, which nobody knows to be there.
-    pub fn seek(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
+    /// Looks for records that a prompt needs and no index has.
+    pub fn look_up(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
         if self.is_relied_on() {
-            self.mover.seek(prompt, chain);
+            self.mover.look_up(prompt, chain);
         }
     }
 
-    /// A prompt waited for this tier in vain. Where nothing is under way, nothing hangs; nor would an end ever be
-    /// heard.
+    /// Notes that a prompt waited for this tier in vain. If nothing is under way, nothing hangs, and no end would ever
+    /// say that the tier works again.
     pub fn overdue(&mut self, now: Time) {
         self.silent |= self.under_way > 0 && now.since(self.moved) >= LOAD_WAIT_MAX;
     }
 
-    /// Something of it ended. A tier that was silent is heard of once it moved something, or once nothing hangs in
-    /// it any more.
-    pub fn ended(&mut self, now: Time, end: &TierEnd) {
-        let moved = match end {
-            TierEnd::Wrote { end, .. } => *end != WriteEnd::Failed,
+    /// Handles what the tier reports. A silent tier is relied on again once it moved something, or once nothing hangs
+    /// in it any more.
+    pub fn on_event(&mut self, now: Time, event: &TierEvent) {
+        let moved = match event {
+            TierEvent::Wrote { end, .. } => *end != WriteEnd::Failed,
             // It has not left the tier: that is told when it does.
-            TierEnd::Read { end: ReadEnd::Abandoned, .. } | TierEnd::Lifted { end: ReadEnd::Abandoned, .. } => return,
-            TierEnd::Landed { there, .. } => *there,
-            TierEnd::Read { end, .. } | TierEnd::Lifted { end, .. } => {
+            TierEvent::Read { end: ReadEnd::Abandoned, .. } | TierEvent::Lifted { end: ReadEnd::Abandoned, .. } => {
+                return;
+            }
+            TierEvent::Landed { there, .. } => *there,
+            TierEvent::Read { end, .. } | TierEvent::Lifted { end, .. } => {
                 !matches!(end, ReadEnd::Unread | ReadEnd::Failed)
             }
-            TierEnd::Settled { moved, .. } => *moved,
-            TierEnd::Off { .. } => return self.fails = true,
-            TierEnd::On { .. } => return self.fails = false,
-            TierEnd::Learned { .. } | TierEnd::Found { .. } | TierEnd::Forgotten { .. } => return,
+            TierEvent::Settled { moved, .. } => *moved,
+            TierEvent::Off { .. } => return self.fails = true,
+            TierEvent::On { .. } => return self.fails = false,
+            TierEvent::Learned { .. } | TierEvent::Found { .. } | TierEvent::Forgotten { .. } => return,
         };
         self.under_way -= 1;
         if moved {
@@ -120,8 +123,8 @@ mod tests {
         TierRead { place: place(), block: block(0, number), hash: hash(1), number }
     }
 
-    fn read(number: u32, end: ReadEnd) -> TierEnd {
-        TierEnd::Read { key: key(), read: reading(number), end, elapsed: Duration::ZERO }
+    fn read(number: u32, end: ReadEnd) -> TierEvent {
+        TierEvent::Read { key: key(), read: reading(number), end, elapsed: Duration::ZERO }
     }
 
     fn after(since: Time, wait: Duration) -> Time {
@@ -140,28 +143,28 @@ mod tests {
     #[test]
     fn a_tier_that_hangs_is_not_relied_on_until_it_moves_something() {
         let mut tier = silent();
-        tier.ended(START, &read(0, ReadEnd::Unread));
+        tier.on_event(START, &read(0, ReadEnd::Unread));
         assert!(!tier.is_relied_on(), "what had not begun was given up");
-        tier.ended(START, &read(1, ReadEnd::Good));
+        tier.on_event(START, &read(1, ReadEnd::Good));
         assert!(tier.is_relied_on());
     }
 
     #[test]
     fn a_tier_in_which_nothing_hangs_is_asked_again() {
         let mut tier = silent();
-        (0..2).for_each(|number| tier.ended(START, &read(number, ReadEnd::Unread)));
+        (0..2).for_each(|number| tier.on_event(START, &read(number, ReadEnd::Unread)));
         assert!(!tier.is_relied_on());
-        tier.ended(START, &read(2, ReadEnd::Unread));
+        tier.on_event(START, &read(2, ReadEnd::Unread));
         assert!(tier.is_relied_on());
     }
 
     #[test]
     fn a_tier_hangs_for_as_long_as_what_was_given_up_hangs_in_it() {
         let mut tier = silent();
-        (0..2).for_each(|number| tier.ended(START, &read(number, ReadEnd::Unread)));
-        tier.ended(START, &read(2, ReadEnd::Abandoned));
+        (0..2).for_each(|number| tier.on_event(START, &read(number, ReadEnd::Unread)));
+        tier.on_event(START, &read(2, ReadEnd::Abandoned));
         assert!(!tier.is_relied_on(), "its blocks are free, and it hangs still");
-        tier.ended(START, &TierEnd::Settled { tier: Tier::Disk, moved: false });
+        tier.on_event(START, &TierEvent::Settled { tier: Tier::Disk, moved: false });
         assert!(tier.is_relied_on());
     }
 
@@ -171,7 +174,7 @@ mod tests {
         tier.overdue(after(START, LOAD_WAIT_MAX));
         assert!(tier.is_relied_on());
         tier.read(key(), reading(0));
-        tier.ended(START, &read(0, ReadEnd::Unread));
+        tier.on_event(START, &read(0, ReadEnd::Unread));
         tier.overdue(after(START, LOAD_WAIT_MAX));
         assert!(tier.is_relied_on(), "nothing is under way any more");
     }
@@ -182,9 +185,9 @@ mod tests {
         let write = TierWrite { place: place(), block: block(0, 0), hash: hash(1), tenant: TENANT };
         tier.write(write);
         tier.read(key(), reading(0));
-        tier.ended(
+        tier.on_event(
             after(START, LOAD_WAIT_MAX / 2),
-            &TierEnd::Wrote { write, end: WriteEnd::Written, elapsed: Duration::ZERO },
+            &TierEvent::Wrote { write, end: WriteEnd::Written, elapsed: Duration::ZERO },
         );
         tier.overdue(after(START, LOAD_WAIT_MAX));
         assert!(tier.is_relied_on());
@@ -193,10 +196,10 @@ mod tests {
     #[test]
     fn a_tier_that_says_that_it_fails_is_back_when_it_says_so() {
         let mut tier = silent();
-        tier.ended(START, &TierEnd::Off { tier: Tier::Disk, reason: String::new() });
-        tier.ended(START, &read(0, ReadEnd::Good));
+        tier.on_event(START, &TierEvent::Off { tier: Tier::Disk, reason: String::new() });
+        tier.on_event(START, &read(0, ReadEnd::Good));
         assert!(!tier.is_relied_on(), "it said nothing else");
-        tier.ended(START, &TierEnd::On { tier: Tier::Disk });
+        tier.on_event(START, &TierEvent::On { tier: Tier::Disk });
         assert!(tier.is_relied_on());
     }
 }

@@ -1,9 +1,10 @@
-//! A host tier: memory of this host that one worker writes and that describes itself, so that others read it
-//! without asking; and what this worker reads of theirs, dead ones' included.
+//! A host tier: memory of this host that one worker writes, the slab. A slab describes itself, so other workers read it
+//! without asking its owner.
 //!
-//! The [`shape`] says where what lies in a [`slab`]; here is the thread that copies records into it and out of it,
-//! so that the step loop waits for no copy. Where workers share a folder a slab is a [`file`] there, of which
-//! others have a [`view`]; what they hold is a tier of its own ([`reader`]).
+//! - [`shape`] says what lies where in a [`slab`]. The thread in this file copies records into it and out of it, so the
+//!   step loop waits for no copy.
+//! - If workers share a folder, a slab is a [`mod@file`] there. Other workers read it through a [`view`].
+//! - What other workers hold, dead ones included, is a tier of its own ([`reader`]).
 
 mod file;
 #[cfg(feature = "fuzzing")]
@@ -16,9 +17,9 @@ mod shape;
 mod slab;
 mod view;
 
-use super::mover_thread::{Ends, MoverThread, Order, Waiting, What, orders};
-use super::records::Records;
-use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
+use crate::mover_thread::{Events, MoveKind, MoverThread, Order, Waiting, orders};
+use crate::records::Records;
 use domain::{Incarnation, KvLayout, WorkerId};
 pub use file::FolderError;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
@@ -30,22 +31,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use transport::{Failure, Memory};
 
-/// What `generation` is made of: here the system's, in its test loom's.
+/// The atomics that `generation` uses: here those of `std`, in its test those of loom.
 mod atomic {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
-/// Records being written at once: one is copied at a time, and a few more keep the thread busy.
+/// Writes in progress at once. One is copied at a time; the others keep the thread busy.
 const WRITES_MAX: usize = 8;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostConfig {
-    /// Name for people.
+    /// Name in the log.
     pub name: String,
-    /// Whose it is.
+    /// The worker that it belongs to.
     pub worker: WorkerId,
-    /// In which life.
+    /// The worker's incarnation.
     pub life: Incarnation,
     /// Digest of the weights, on which records depend beside the layout.
     pub weights: [u8; 32],
@@ -53,21 +54,21 @@ pub struct HostConfig {
     pub bytes: u64,
     /// What is written.
     pub write: WritePolicy,
-    /// Where others read it, and this worker what others have. `None`: it is nobody else's.
+    /// Where workers read each other's slabs. `None`: no other worker reads this one.
     pub shared: Option<Shared>,
 }
 
 /// What the workers of a host share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// A folder in a tmpfs, made where there is none in the folder above.
+    /// A folder in a tmpfs. It is made if the folder above exists.
     pub folder: PathBuf,
-    /// Bytes of dead workers' slabs that this one keeps.
+    /// Bytes of dead workers' slabs that this worker keeps, at most.
     pub adopted_bytes: u64,
 }
 
 impl HostConfig {
-    /// The slab's file: no two lives have the same.
+    /// Returns the name of the slab's file, which no other incarnation has.
     fn file_name(&self) -> String {
         format!("{}-{:016x}{}", self.worker, self.life.0, file::SUFFIX)
     }
@@ -76,19 +77,19 @@ impl HostConfig {
 /// Why a tier could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// There is no room for anything.
+    /// It holds too few blocks to be of use.
     #[error("a host tier of {bytes} bytes holds {slots} blocks of {each} bytes; give it {needed}")]
     TooSmall {
-        /// What it was given.
+        /// Bytes that it was given.
         bytes: u64,
-        /// What that holds.
+        /// Blocks that these bytes hold.
         slots: u64,
-        /// What a block takes, with its entry in the directory.
+        /// Bytes of a block, with its entry in the directory.
         each: u64,
-        /// What it needs.
+        /// Bytes that it needs.
         needed: u64,
     },
-    /// It cannot be shared.
+    /// It cannot be shared in its folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The system refused something.
@@ -96,12 +97,12 @@ pub enum HostError {
     System(#[from] io::Error),
 }
 
-/// Opens a tier for this worker, whose pools have this layout; where it is shared, also the one of what others
-/// hold. Errors: [`HostError`].
+/// Opens a tier for this worker, whose pools have this layout. If it is shared, also opens the tier of what other
+/// workers hold. Errors: [`HostError`].
 pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner) -> Result<Vec<TierParts>, HostError> {
     let sink = || {
-        let ends = owner.ends.clone();
-        move |end| ends(end)
+        let events = owner.events.clone();
+        move |event| events(event)
     };
     let (own, memory) = over(config, layout, owner.pools.clone(), &owner.failure, sink())?;
     let slots = own.config.slots[0];
@@ -113,20 +114,20 @@ pub fn open_host_tier(config: &HostConfig, layout: &KvLayout, owner: &TierOwner)
     Ok(tiers)
 }
 
-/// The same for pools in any memory, and the slab's. `sink` gets the end of each move, from the tier's thread; it
-/// may wait, but not for ever.
+/// Opens a tier over pools in any memory, and returns the slab's memory as well. `sink` takes each event, on the tier's
+/// thread. It may wait, but not for ever.
 fn over(
     config: &HostConfig,
     layout: &KvLayout,
     pools: Vec<Arc<dyn Memory>>,
     failure: &Failure,
-    sink: impl Fn(TierEnd) + Send + 'static,
+    sink: impl Fn(TierEvent) + Send + 'static,
 ) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
     let slab = Slab::new(config, layout)?;
     let (slots, memory) = (slab.slots(), slab.memory());
     let (order, inbox) = orders();
-    let (records, ends) = (Records::new(layout, pools), Ends::new(Box::new(sink)));
-    let work = Work { name: config.name.clone(), records, slab, ends, inbox };
+    let (records, events) = (Records::new(layout, pools), Events::new(Box::new(sink)));
+    let work = Work { name: config.name.clone(), records, slab, events, inbox };
     let mover = MoverThread::start(format!("{}-host", config.name), failure, order, move || work.run())?;
     let size = TierConfig {
         slots: vec![slots; layout.groups.len()],
@@ -142,40 +143,40 @@ struct Work {
     name: String,
     records: Records,
     slab: Slab,
-    ends: Ends,
+    events: Events,
     inbox: Receiver<Order>,
 }
 
 impl Work {
-    /// Returns once the tier is dropped. What waits then is not moved.
+    /// Runs until the tier is dropped. What waits then is not moved.
     fn run(mut self) {
         let mut waiting = Waiting::default();
         while let Some(first) = self.next_order() {
             let mut order = Some(first);
             loop {
-                // Before each copy, lest one that nobody waits for comes before one that somebody does.
+                // Before each copy, so that a read that a prompt waits for comes before writes.
                 let mut cancelled = BTreeSet::new();
                 while let Some(one) = order {
                     match one {
                         Order::Move(one) => waiting.push(one),
                         Order::Cancel(key) => drop(cancelled.insert(key)),
-                        // Nothing of it ends elsewhere, and all that is there is known.
-                        Order::Ended(..) | Order::Seek(..) => {}
+                        // This thread does everything itself, and the worker knows all records.
+                        Order::Ended(..) | Order::LookUp(..) => {}
                         Order::Close => return,
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                waiting.cancel(&cancelled).iter().for_each(|one| self.events.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
-                let (wrote, read) = self.copy(&one.what);
-                self.ends.tell(one.end(wrote, read));
+                let (wrote, read) = self.copy(&one.kind);
+                self.events.tell(one.end(wrote, read));
                 order = self.inbox.try_recv().ok();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
-    /// The next order; while there is none the slab gets its pages. `None`: there will be none.
+    /// Waits for the next order. Meanwhile the slab gets its pages. `None`: there will be no order.
     fn next_order(&mut self) -> Option<Order> {
         loop {
             match self.inbox.try_recv() {
@@ -186,24 +187,24 @@ impl Work {
         }
     }
 
-    fn copy(&mut self, what: &What) -> (WriteEnd, ReadEnd) {
-        match what {
-            What::Write(write) => {
+    fn copy(&mut self, kind: &MoveKind) -> (WriteEnd, ReadEnd) {
+        match kind {
+            MoveKind::Write(write) => {
                 // SAFETY: the core keeps the block as it is until this write has ended.
                 unsafe { self.slab.put(&self.records, write) };
                 (WriteEnd::Written, ReadEnd::Unread)
             }
-            What::Land(_, lift, record) => {
+            MoveKind::Land(_, lift, record) => {
                 self.slab.land(&self.records, lift.to.slot, record);
                 (WriteEnd::Written, ReadEnd::Unread)
             }
-            // Nothing is faster than this tier.
-            What::Lift(..) => (WriteEnd::Failed, ReadEnd::Unread),
+            // No tier is faster than this one.
+            MoveKind::Lift(..) => (WriteEnd::Failed, ReadEnd::Unread),
             // SAFETY: the core keeps the block for this read until it has ended.
-            What::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
+            MoveKind::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
                 Ok(()) => (WriteEnd::Failed, ReadEnd::Good),
                 Err(why) => {
-                    tracing::warn!(tier = self.name, place = ?read.place, why, "a record is wrong; it is not used");
+                    tracing::warn!(tier = self.name, place = ?read.place, %why, "a record is wrong; it is not used");
                     (WriteEnd::Failed, ReadEnd::Wrong)
                 }
             },
@@ -214,7 +215,7 @@ impl Work {
 #[cfg(test)]
 mod tests;
 
-/// The word by which a slot that changes is told from one that does not.
+/// The protocol of a slot's generation, with real threads.
 #[cfg(test)]
 mod words {
     use super::generation;

@@ -1,8 +1,9 @@
 //! What all movers have in common: the worker's end of the thread of a tier, the moves that wait in it, and how
 //! their ends get back.
 
-use super::records::Record;
-use super::{TierEnd, TierMover};
+use crate::mover::{TierEvent, TierMover};
+use crate::records::Record;
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::{Place, ReadEnd, TierLift, TierRead, TierWrite, WriteEnd};
 use std::collections::{BTreeSet, VecDeque};
@@ -11,8 +12,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use transport::{BoundedThread, Failure, Late, TransferId};
 
-/// Ends that are told together while there is more to do: to wake the step loop for each costs as much as half a copy.
-const ENDS_MAX: usize = 16;
+/// Events that are told together while there is more to do: to wake the step loop for each costs as much as half a
+/// copy.
+const EVENTS_MAX: usize = 16;
 
 /// How long a tier that is dropped waits for its thread: longer than a mover in it waits for its own, unless
 /// something hangs, such as a disk that a log is written to.
@@ -24,36 +26,38 @@ pub(super) enum Order {
     Move(Move),
     Cancel(SeqKey),
     /// A prompt needs these records, which nobody here knows of.
-    Seek(SeqKey, Vec<BlockHash>),
-    Ended(TransferId, Ended),
+    LookUp(SeqKey, Vec<BlockHash>),
+    Ended(TransferId, StoreOutcome),
     Close,
 }
 
-/// How what the tier's store was asked for ended.
-pub(super) enum Ended {
+/// How something that the tier's store was asked for has ended.
+pub(super) enum StoreOutcome {
     Done,
-    /// What was to be written is there, for another worker had written it.
+    /// The record was there already: another worker wrote it.
     Existed,
-    /// What was to be read is not there.
+    /// The record is not there.
     Missing,
-    /// What others wrote.
+    /// Names of what is there.
     Listed(Vec<String>),
     Cancelled,
-    Failed(String),
+    Failed(StoreError),
 }
 
-/// A move, and when it was asked for.
+/// A move of a record.
 pub(super) struct Move {
-    pub(super) what: What,
+    pub(super) kind: MoveKind,
+    /// When the worker asked for it.
     at: Instant,
 }
 
-pub(super) enum What {
+/// What a move does.
+pub(super) enum MoveKind {
     Write(TierWrite),
     Read(SeqKey, TierRead),
-    /// A read for a prompt that waits for room.
+    /// The read of a lift.
     Lift(SeqKey, TierLift),
-    /// The write of what came so.
+    /// The write of a lift.
     Land(SeqKey, TierLift, Record),
 }
 
@@ -74,58 +78,60 @@ pub(super) fn now() -> Instant {
 
 impl Move {
     pub(super) fn place(&self) -> Place {
-        match &self.what {
-            What::Write(write) => write.place,
-            What::Read(_, read) => read.place,
-            What::Lift(_, lift) => lift.from,
-            What::Land(_, lift, _) => lift.to,
+        match &self.kind {
+            MoveKind::Write(write) => write.place,
+            MoveKind::Read(_, read) => read.place,
+            MoveKind::Lift(_, lift) => lift.from,
+            MoveKind::Land(_, lift, _) => lift.to,
         }
     }
 
     pub(super) fn direction(&self) -> Direction {
-        match self.what {
-            What::Write(_) | What::Land(..) => Direction::Write,
-            What::Read(..) | What::Lift(..) => Direction::Read,
+        match self.kind {
+            MoveKind::Write(_) | MoveKind::Land(..) => Direction::Write,
+            MoveKind::Read(..) | MoveKind::Lift(..) => Direction::Read,
         }
     }
 
-    /// What is moved.
+    /// Returns which record it moves.
     pub(super) fn record(&self) -> (GroupId, BlockHash) {
-        let hash = match &self.what {
-            What::Write(write) => write.hash,
-            What::Read(_, read) => read.hash,
-            What::Lift(_, lift) | What::Land(_, lift, _) => lift.hash,
+        let hash = match &self.kind {
+            MoveKind::Write(write) => write.hash,
+            MoveKind::Read(_, read) => read.hash,
+            MoveKind::Lift(_, lift) | MoveKind::Land(_, lift, _) => lift.hash,
         };
         (self.place().slot.group, hash)
     }
 
-    /// Whether it is a read of one of these loads, or lifts for one of these prompts.
+    /// Returns whether it is a read of one of these loads, or of a lift for one of these prompts.
     pub(super) fn is_read_of(&self, keys: &BTreeSet<SeqKey>) -> bool {
-        matches!(&self.what, What::Read(key, _) | What::Lift(key, _) if keys.contains(key))
+        matches!(&self.kind, MoveKind::Read(key, _) | MoveKind::Lift(key, _) if keys.contains(key))
     }
 
-    /// Its end, where nothing was moved.
-    pub(super) fn failed(&self) -> TierEnd {
+    /// Returns its event if nothing was moved.
+    pub(super) fn failed(&self) -> TierEvent {
         self.end(WriteEnd::Failed, ReadEnd::Unread)
     }
 
-    /// Its end, where it is a lift and the record came.
-    pub(super) fn came(&self, record: Record) -> TierEnd {
+    /// Returns its event if it is the read of a lift that delivered the record.
+    pub(super) fn delivered(&self, record: Record) -> TierEvent {
         let mut end = self.end(WriteEnd::Failed, ReadEnd::Good);
-        if let TierEnd::Lifted { record: came, .. } = &mut end {
+        if let TierEvent::Lifted { record: came, .. } = &mut end {
             *came = Some(record);
         }
         end
     }
 
-    /// Its end, which is that of a write or that of a read.
-    pub(super) fn end(&self, wrote: WriteEnd, read: ReadEnd) -> TierEnd {
+    /// Returns its event: with `wrote` if it is a write, with `read` if it is a read.
+    pub(super) fn end(&self, wrote: WriteEnd, read: ReadEnd) -> TierEvent {
         let elapsed = now().duration_since(self.at);
-        match self.what {
-            What::Write(write) => TierEnd::Wrote { write, end: wrote, elapsed },
-            What::Read(key, of) => TierEnd::Read { key, read: of, end: read, elapsed },
-            What::Lift(prompt, lift) => TierEnd::Lifted { prompt, lift, end: read, record: None, elapsed },
-            What::Land(prompt, lift, _) => TierEnd::Landed { prompt, lift, there: wrote == WriteEnd::Written, elapsed },
+        match self.kind {
+            MoveKind::Write(write) => TierEvent::Wrote { write, end: wrote, elapsed },
+            MoveKind::Read(key, of) => TierEvent::Read { key, read: of, end: read, elapsed },
+            MoveKind::Lift(prompt, lift) => TierEvent::Lifted { prompt, lift, end: read, record: None, elapsed },
+            MoveKind::Land(prompt, lift, _) => {
+                TierEvent::Landed { prompt, lift, there: wrote == WriteEnd::Written, elapsed }
+            }
         }
     }
 }
@@ -134,30 +140,30 @@ impl Move {
 #[derive(Default)]
 pub(super) struct Waiting {
     reads: VecDeque<Move>,
-    /// What is lifted from here, or to here.
+    /// Both reads and writes of lifts.
     lifts: VecDeque<Move>,
     writes: VecDeque<Move>,
 }
 
 impl Waiting {
     pub(super) fn push(&mut self, one: Move) {
-        match one.what {
-            What::Write(_) => self.writes.push_back(one),
-            What::Read(..) => self.reads.push_back(one),
-            What::Lift(..) | What::Land(..) => self.lifts.push_back(one),
+        match one.kind {
+            MoveKind::Write(_) => self.writes.push_back(one),
+            MoveKind::Read(..) => self.reads.push_back(one),
+            MoveKind::Lift(..) | MoveKind::Land(..) => self.lifts.push_back(one),
         }
     }
 
-    /// The next one: those that somebody waits for come first, and then what is lifted, if that is to be begun now.
+    /// Takes the next move: reads of loads come first, then moves of lifts if `lifts`, then writes.
     pub(super) fn pop(&mut self, lifts: bool) -> Option<Move> {
         let lift = |lifted: &mut VecDeque<Move>| if lifts { lifted.pop_front() } else { None };
         self.reads.pop_front().or_else(|| lift(&mut self.lifts)).or_else(|| self.writes.pop_front())
     }
 
-    /// Takes the reads of these loads out, and of lifts for these prompts.
+    /// Removes the reads of these loads, and of lifts for these prompts.
     pub(super) fn cancel(&mut self, keys: &BTreeSet<SeqKey>) -> Vec<Move> {
         let mut cancelled = Vec::new();
-        // Threads ask before each record: they would else go through all that waits each time.
+        // Threads call this before each record, mostly without keys. Then the queues are left alone.
         if keys.is_empty() {
             return cancelled;
         }
@@ -174,26 +180,27 @@ impl Waiting {
     }
 }
 
-/// The way of ends to the worker.
-pub(super) struct Ends {
-    sink: Box<dyn Fn(TierEnd) + Send>,
-    held: Vec<TierEnd>,
+/// The way of events to the worker.
+pub(super) struct Events {
+    sink: Box<dyn Fn(TierEvent) + Send>,
+    held: Vec<TierEvent>,
 }
 
-impl Ends {
-    pub(super) fn new(sink: Box<dyn Fn(TierEnd) + Send>) -> Self {
-        Self { sink, held: Vec::with_capacity(ENDS_MAX) }
+impl Events {
+    pub(super) fn new(sink: Box<dyn Fn(TierEvent) + Send>) -> Self {
+        Self { sink, held: Vec::with_capacity(EVENTS_MAX) }
     }
 
-    /// Tells the worker of it, after all before it: at the next [`Ends::flush`], or when so many wait.
-    pub(super) fn tell(&mut self, end: TierEnd) {
-        self.held.push(end);
-        if self.held.len() == ENDS_MAX {
+    /// Reports an event to the worker, after all earlier ones: at the next [`Events::flush`], or when
+    /// [`EVENTS_MAX`] wait.
+    pub(super) fn tell(&mut self, event: TierEvent) {
+        self.held.push(event);
+        if self.held.len() == EVENTS_MAX {
             self.flush();
         }
     }
 
-    /// Tells what waits. Due before the thread sleeps.
+    /// Reports all events that wait. Called before the thread sleeps.
     pub(super) fn flush(&mut self) {
         self.held.drain(..).for_each(&self.sink);
     }
@@ -232,27 +239,27 @@ impl MoverThread {
 
 impl TierMover for MoverThread {
     fn write(&mut self, write: TierWrite) {
-        self.order(Order::Move(Move { what: What::Write(write), at: now() }));
+        self.order(Order::Move(Move { kind: MoveKind::Write(write), at: now() }));
     }
 
     fn read(&mut self, key: SeqKey, read: TierRead) {
-        self.order(Order::Move(Move { what: What::Read(key, read), at: now() }));
+        self.order(Order::Move(Move { kind: MoveKind::Read(key, read), at: now() }));
     }
 
     fn lift(&mut self, prompt: SeqKey, lift: TierLift) {
-        self.order(Order::Move(Move { what: What::Lift(prompt, lift), at: now() }));
+        self.order(Order::Move(Move { kind: MoveKind::Lift(prompt, lift), at: now() }));
     }
 
     fn land(&mut self, prompt: SeqKey, lift: TierLift, record: Record) {
-        self.order(Order::Move(Move { what: What::Land(prompt, lift, record), at: now() }));
+        self.order(Order::Move(Move { kind: MoveKind::Land(prompt, lift, record), at: now() }));
     }
 
     fn cancel(&mut self, key: SeqKey) {
         self.order(Order::Cancel(key));
     }
 
-    fn seek(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
-        self.order(Order::Seek(prompt, chain.to_vec()));
+    fn look_up(&mut self, prompt: SeqKey, chain: &[BlockHash]) {
+        self.order(Order::LookUp(prompt, chain.to_vec()));
     }
 }
 
@@ -276,13 +283,13 @@ mod tests {
     fn what_somebody_waits_for_comes_first_then_what_is_lifted_and_then_every_write() {
         let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
         let write =
-            |n| What::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8), tenant: TENANT });
+            |n| MoveKind::Write(TierWrite { place: place(n), block: block(0, n), hash: hash(n as u8), tenant: TENANT });
         let read =
-            |n| What::Read(key(), TierRead { place: place(n), block: block(0, n), hash: hash(n as u8), number: n });
-        let lift = |n| What::Lift(key(), TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
+            |n| MoveKind::Read(key(), TierRead { place: place(n), block: block(0, n), hash: hash(n as u8), number: n });
+        let lift = |n| MoveKind::Lift(key(), TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
         let mut waiting = Waiting::default();
-        for what in [write(0), lift(1), write(2), read(3), lift(4), read(5)] {
-            waiting.push(Move { what, at: now() });
+        for kind in [write(0), lift(1), write(2), read(3), lift(4), read(5)] {
+            waiting.push(Move { kind, at: now() });
         }
         let mut next = |lifts| waiting.pop(lifts).map(|one| one.place().slot.slot);
         let order: Vec<_> = [true, true, true, false, true, true, true].into_iter().map(&mut next).collect();
@@ -293,10 +300,10 @@ mod tests {
     fn what_is_cancelled_is_taken_out_and_nothing_else() {
         let place = |n| Place { tier: Tier::Disk, slot: slot(0, n) };
         let other = SeqKey { epoch: domain::Epoch(9), ..key() };
-        let lift = |key, n| What::Lift(key, TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
+        let lift = |key, n| MoveKind::Lift(key, TierLift { from: place(n), to: place(9), hash: hash(n as u8) });
         let mut waiting = Waiting::default();
-        for what in [lift(other, 0), lift(key(), 1), lift(other, 2)] {
-            waiting.push(Move { what, at: now() });
+        for kind in [lift(other, 0), lift(key(), 1), lift(other, 2)] {
+            waiting.push(Move { kind, at: now() });
         }
         let cancelled = waiting.cancel(&BTreeSet::from([other]));
         assert_eq!(cancelled.iter().map(|one| one.place().slot.slot).collect::<Vec<_>>(), [0, 2]);

@@ -1,19 +1,23 @@
-//! An object tier in a store that speaks the S3 API, shared by all workers that are told of the same bucket and prefix.
+//! An object tier in a store that speaks the S3 API. All workers with the same bucket and prefix share it.
 //!
-//! A record is an object of its own, its header and then its bytes, under a key that its identity, group and model
-//! make: so whoever has the same block names it alike, and a store that is asked to take an object only if there
-//! is none has each once. What others wrote is found by listing the store in the background, a page at a time, at
-//! start and every so often. A store may have more than is remembered, so what a prompt needs and nobody knows of
-//! is looked up too, beside its computation. No prompt waits for either. While the store is away nobody waits for
-//! it either: moves fail at once, and it is listed again after pauses that grow.
+//! 1. A record is one object: its header, then its bytes. Its key is made of model, group and identity, so all workers
+//!    give a block the same name. An object is written only if there is none, so the store has each block once.
+//! 2. What other workers wrote is found by listing the store in the background, a page at a time, at start and every so
+//!    often.
+//! 3. A store may have more than a worker remembers. What a prompt needs and no index has is looked up while the prompt
+//!    is computed.
+//!
+//! No prompt waits for a listing or a lookup. While the store is away, moves fail at once, and it is listed again after
+//! pauses that grow.
 
 mod lookup;
 mod rounds;
 
-use super::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
-use super::mover_thread::{Ended, MoverThread, Order, What, now, orders};
-use super::records::Records;
-use super::{BACKLOG_MAX, TierEnd, TierOwner, TierParts};
+use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
+use crate::mover_thread::{MoveKind, MoverThread, Order, StoreOutcome, now, orders};
+use crate::records::Records;
+use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, KvLayout, SeqKey};
 use kv_manager::tiers::header::{HEADER, VERSION};
 use kv_manager::tiers::{Tier, TierConfig, TierWrite, WritePolicy};
@@ -27,21 +31,21 @@ use transport::{
     ObjectWork, PrivateMemory, RegionId, TransferId,
 };
 
-/// Records being written at once: the rest of the frames is for those that somebody waits for.
+/// Records being written at once. The other frames are for records that prompts wait for.
 const WRITES_MAX: usize = 4;
-/// Objects that are listed, looked for or deleted beside those that are moved.
+/// Listings, lookups and deletions at once, in addition to moves.
 const CHORES_MAX: usize = 64;
 /// Digits of what keys say of the model.
 const MODEL_DIGITS: usize = 16;
-/// How long the store may say nothing before a request is repeated, and how long a request may take with its
-/// repetitions: less than a prompt waits for its load.
+/// A request is repeated if the store answers nothing for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// A request fails after so long, repetitions included: less than a prompt waits for its load.
 const GIVE_UP: Duration = Duration::from_secs(4);
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Name for people.
+    /// Name in the log.
     pub name: String,
     /// Digest of the weights, on which records depend beside the layout.
     pub weights: [u8; 32],
@@ -49,31 +53,31 @@ pub struct StoreConfig {
     pub endpoint: String,
     /// Region that requests are signed for.
     pub region: String,
-    /// Bucket of all objects; it is there.
+    /// Bucket of all objects. It must exist.
     pub bucket: String,
     /// What keys begin with, without a slash at an end. Empty: nothing.
     pub prefix: String,
-    /// Who asks.
+    /// Credentials that requests are signed with.
     pub credentials: ObjectCredentials,
     /// What is written.
     pub write: WritePolicy,
     /// Requests under way at once.
     pub requests_max: usize,
-    /// Objects of each group that are remembered to be there.
+    /// Objects of each group that are remembered.
     pub known_max: u32,
     /// From the end of a listing to the next.
     pub list_every: Duration,
 }
 
-/// Opens a tier for this worker, whose pools have this layout. Nothing is asked of the store yet.
-/// Errors: settings that cannot be; of the system.
+/// Opens a tier for this worker, whose pools have this layout. The store is not asked for anything yet. Errors:
+/// settings that cannot be, or the system refuses memory or a thread.
 pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwner) -> io::Result<TierParts> {
     let records = Records::new(layout, owner.pools.clone());
     let frame_bytes = HEADER + records.len_max();
     let frames = frames(frame_bytes);
     let memory = Arc::new(PrivateMemory::new(frames * frame_bytes)?);
     let (order, theirs) = orders();
-    let ends = order.clone();
+    let orders = order.clone();
     let mover = ObjectConfig {
         name: config.name.clone(),
         endpoint: config.endpoint.clone(),
@@ -91,7 +95,7 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let mover = ObjectMover::start(
         mover,
         &owner.failure,
-        Box::new(move |end| drop(ends.send(Order::Ended(end.id, ended(end.result))))),
+        Box::new(move |end| drop(orders.send(Order::Ended(end.id, ended(end.result))))),
     )?;
     let region = mover.register(memory.clone());
     let keys = Keys::new(&config.prefix, layout, &config.weights);
@@ -100,8 +104,8 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let lookups = Lookups::new(keys.groups);
     let store = Objects { name: config.name.clone(), mover, region, keys, rounds, lookups };
     let memory: Arc<dyn Memory> = memory;
-    let ends = owner.ends.clone();
-    let sink = Box::new(move |end: TierEnd| ends(end));
+    let events = owner.events.clone();
+    let sink = Box::new(move |event: TierEvent| events(event));
     let work = FramedStore::new(config.name.clone(), records, sink, theirs, store, memory, frame_bytes);
     let mover = MoverThread::start(format!("{}-objects", config.name), &owner.failure, order, move || work.run())?;
     let size = TierConfig {
@@ -114,14 +118,14 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     Ok(TierParts { tier: Tier::Object, mover: Box::new(mover), config: size, records: Vec::new() })
 }
 
-fn ended(result: Result<ObjectReport, ObjectError>) -> Ended {
+fn ended(result: Result<ObjectReport, ObjectError>) -> StoreOutcome {
     match result.map(|report| report.outcome) {
-        Ok(ObjectOutcome::Existed) => Ended::Existed,
-        Ok(ObjectOutcome::Missing) => Ended::Missing,
-        Ok(ObjectOutcome::Listed(keys)) => Ended::Listed(keys),
-        Ok(_) => Ended::Done,
-        Err(ObjectError::Cancelled) => Ended::Cancelled,
-        Err(error) => Ended::Failed(error.to_string()),
+        Ok(ObjectOutcome::Existed) => StoreOutcome::Existed,
+        Ok(ObjectOutcome::Missing) => StoreOutcome::Missing,
+        Ok(ObjectOutcome::Listed(keys)) => StoreOutcome::Listed(keys),
+        Ok(_) => StoreOutcome::Done,
+        Err(ObjectError::Cancelled) => StoreOutcome::Cancelled,
+        Err(error) => StoreOutcome::Failed(error.into()),
     }
 }
 
@@ -136,7 +140,7 @@ impl Keys {
     fn new(prefix: &str, layout: &KvLayout, weights: &[u8; 32]) -> Self {
         let slash = if prefix.is_empty() { "" } else { "/" };
         let model = blake3::Hasher::new().update(&layout.fingerprint().to_le_bytes()).update(weights).finalize();
-        // Workers of another version take these records for wrong ones.
+        // A worker of another version would delete these records as wrong ones.
         let folder = format!("{prefix}{slash}{VERSION}/{}", &model.to_hex()[..MODEL_DIGITS]);
         Self { folder, groups: layout.groups.len() as u16 }
     }
@@ -146,7 +150,7 @@ impl Keys {
         format!("{}/{}/{hash:032x}", self.folder, group.0)
     }
 
-    /// What the key is of, if it is one of these.
+    /// Returns what a key names. `None`: it is no key of this model.
     fn parse(&self, key: &str) -> Option<(GroupId, BlockHash)> {
         let (group, hash) = key.strip_prefix(&self.folder)?.strip_prefix('/')?.split_once('/')?;
         let group = group.parse().ok().filter(|&group| group < self.groups).map(GroupId)?;
@@ -167,9 +171,9 @@ struct Objects {
 }
 
 impl Objects {
-    fn post(&self, work: ObjectWork) -> Result<TransferId, String> {
-        let transfer = self.mover.prepare(work).map_err(|error| error.to_string())?;
-        self.mover.post(&transfer).map_err(|error| error.to_string())
+    fn post(&self, work: ObjectWork) -> Result<TransferId, StoreError> {
+        let transfer = self.mover.prepare(work)?;
+        Ok(self.mover.post(&transfer)?)
     }
 
     fn read(&self, group: GroupId, hash: BlockHash, at: u64, len: usize) -> ObjectWork {
@@ -177,13 +181,13 @@ impl Objects {
         ObjectWork::Read { key: self.keys.of(group, hash), memory: self.region, pieces }
     }
 
-    /// Asks for as much of what prompts look for as may be under way.
+    /// Asks the store for what prompts look for, as much as may be in progress.
     fn ask(&mut self) {
         while let Some(question) = self.lookups.next() {
             match self.post(ObjectWork::Look { key: self.keys.of(question.group, question.hash) }) {
                 Ok(id) => self.lookups.asked(id, question),
                 Err(reason) => {
-                    tracing::debug!(tier = self.name, reason, "nothing more is looked for");
+                    tracing::debug!(tier = self.name, %reason, "nothing more is looked for");
                     self.lookups.clear();
                 }
             }
@@ -194,20 +198,20 @@ impl Objects {
 impl Store for Objects {
     const TIER: Tier = Tier::Object;
     const RECORD_AT: usize = HEADER;
-    // Each was repeated for long already; but one alone may be its object's fault.
+    // Each was repeated for long already. One alone may be the fault of its object.
     const FAILURES_MAX: u32 = 2;
     const UNREADABLE_MAX: usize = 64;
 
-    fn begin(&mut self, what: &What, at: u64, len: usize) -> Result<TransferId, String> {
-        self.post(match what {
-            What::Write(write) => ObjectWork::Write {
+    fn begin(&mut self, kind: &MoveKind, at: u64, len: usize) -> Result<TransferId, StoreError> {
+        self.post(match kind {
+            MoveKind::Write(write) => ObjectWork::Write {
                 key: self.keys.of(write.block.group, write.hash),
                 memory: self.region,
                 range: at..at + len as u64,
             },
-            What::Read(_, read) => self.read(read.block.group, read.hash, at, len),
-            What::Lift(_, lift) => self.read(lift.from.slot.group, lift.hash, at, len),
-            What::Land(..) => return Err("records are lifted to the host tier alone".to_owned()),
+            MoveKind::Read(_, read) => self.read(read.block.group, read.hash, at, len),
+            MoveKind::Lift(_, lift) => self.read(lift.from.slot.group, lift.hash, at, len),
+            MoveKind::Land(..) => return Err(StoreError::NoLiftTarget),
         })
     }
 
@@ -215,45 +219,45 @@ impl Store for Objects {
         self.mover.cancel(id);
     }
 
-    fn wrote(&mut self, _: &TierWrite) -> Result<(), String> {
+    fn note_written(&mut self, _: &TierWrite) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn wrong(&mut self, group: GroupId, hash: BlockHash) {
-        // As long as it is there nobody can put a good one in its place.
+    fn discard_wrong(&mut self, group: GroupId, hash: BlockHash) {
+        // As long as it is there, no worker can write a good one in its place.
         let key = self.keys.of(group, hash);
         if let Err(reason) = self.post(ObjectWork::Delete { key: key.clone() }) {
-            tracing::warn!(tier = self.name, key, reason, "an object that is wrong stays in the store");
+            tracing::warn!(tier = self.name, key, %reason, "an object that is wrong stays in the store");
         }
     }
 
-    fn seek(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
+    fn look_up(&mut self, prompt: SeqKey, chain: Vec<BlockHash>) {
         self.lookups.follow(prompt, chain);
         self.ask();
     }
 
-    fn chore_ended(&mut self, id: TransferId, end: Ended) -> Option<TierEnd> {
+    fn on_chore_ended(&mut self, id: TransferId, end: StoreOutcome) -> Option<TierEvent> {
         if !self.lookups.is_asked(id) {
-            if let Ended::Failed(reason) = end {
-                tracing::warn!(tier = self.name, reason, "a wrong record stays where it is");
+            if let StoreOutcome::Failed(reason) = end {
+                tracing::warn!(tier = self.name, %reason, "a wrong record stays where it is");
             }
             return None;
         }
         let there = match end {
-            Ended::Done => Some(true),
-            Ended::Missing => Some(false),
-            Ended::Failed(reason) => {
-                tracing::warn!(tier = self.name, reason, "the store does not say what it has");
+            StoreOutcome::Done => Some(true),
+            StoreOutcome::Missing => Some(false),
+            StoreOutcome::Failed(reason) => {
+                tracing::warn!(tier = self.name, %reason, "the store does not say what it has");
                 None
             }
             _ => None,
         };
         let found = self.lookups.answered(id, there);
         self.ask();
-        found.map(|Found { prompt, records, last }| TierEnd::Found { tier: Self::TIER, prompt, records, last })
+        found.map(|Found { prompt, records, last }| TierEvent::Found { tier: Self::TIER, prompt, records, last })
     }
 
-    fn look(&mut self) -> Option<Result<TransferId, String>> {
+    fn begin_listing(&mut self) -> Option<Result<TransferId, StoreError>> {
         if self.rounds.listing || now() < self.rounds.due {
             return None;
         }
@@ -262,18 +266,18 @@ impl Store for Objects {
         Some(self.post(ObjectWork::List { prefix, after, keys_max: PAGE_KEYS }))
     }
 
-    fn found(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
+    fn on_listed(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
         self.rounds.ended(now(), &keys);
         keys.iter().filter_map(|key| self.keys.parse(key)).collect()
     }
 
-    fn failed(&mut self) {
+    fn on_off(&mut self) {
         self.lookups.clear();
         // The next listing shows whether the store is there again.
         self.rounds.rest(now());
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn next_listing_in(&self) -> Option<Duration> {
         (!self.rounds.listing).then(|| self.rounds.due.saturating_duration_since(now()))
     }
 }

@@ -1,25 +1,25 @@
-//! Records between blocks of the device and wherever else they are put: encoded as their layout says, with their
-//! headers, and verified on the way back, before they are decoded. What encodes and decodes is
-//! [`domain::encoding`]; here it runs on the thread of a tier.
+//! Records on their way between blocks of the device and a tier. They are encoded as their layout says and get a header
+//! on the way down. On the way up they are verified before they are decoded. [`domain::encoding`] encodes and decodes,
+//! on the thread of a tier.
 
 use domain::{BlockHash, BlockRef, GroupId, KvLayout};
-use kv_manager::tiers::header::{HEADER, RecordHeader};
+use kv_manager::tiers::header::{HEADER, HeaderError, RecordHeader};
 use kv_manager::tiers::{TierLift, TierRead, TierWrite};
 use std::fmt;
 use std::sync::Arc;
 use transport::{Memory, checksum, decode_summed, encode_summed};
 
-/// A record on its way between two tiers, as both keep it: its header and then its bytes, which match.
+/// A record on its way between two tiers, as both store it: its header, then its bytes. Both were verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record(Box<[u8]>);
 
 impl Record {
-    /// One of these bytes.
+    /// Makes a record of these bytes.
     pub fn new(bytes: Box<[u8]>) -> Self {
         Self(bytes)
     }
 
-    /// Its header and its bytes.
+    /// Returns its header and its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -31,7 +31,16 @@ impl fmt::Debug for Record {
     }
 }
 
-const NO_MATCH: &str = "its bytes do not match its checksum";
+/// Why what lies in a place is not the record that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RecordError {
+    /// Its header is damaged, or of another record, version or model.
+    #[error("its header is not the one that is looked for: {0:?}")]
+    Header(HeaderError),
+    /// Its bytes are damaged.
+    #[error("its bytes do not match its checksum")]
+    Checksum,
+}
 
 /// The device's pools, and what records of them look like.
 pub(super) struct Records {
@@ -40,12 +49,12 @@ pub(super) struct Records {
     fingerprint: u64,
 }
 
-/// Where a record is put: its header, and its bytes.
+/// Where the header and the bytes of a record lie in memory.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
-    /// Of [`HEADER`] bytes.
+    /// [`HEADER`] bytes.
     pub(super) header: *mut u8,
-    /// Of the record's bytes.
+    /// As many bytes as a record of the group has, as tiers store it.
     pub(super) record: *mut u8,
 }
 
@@ -54,12 +63,12 @@ impl Records {
         Self { pools, layout: layout.clone(), fingerprint: layout.fingerprint() }
     }
 
-    /// Bytes of a record of the group, as it is put.
+    /// Returns the bytes of a record of the group, as tiers store it.
     pub(super) fn len(&self, group: GroupId) -> usize {
         self.layout.stored_bytes(usize::from(group.0))
     }
 
-    /// Bytes of the longest record.
+    /// Returns the bytes of the longest record.
     pub(super) fn len_max(&self) -> usize {
         (0..self.layout.groups.len()).map(|group| self.layout.stored_bytes(group)).max().unwrap_or(0)
     }
@@ -79,30 +88,30 @@ impl Records {
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
     }
 
-    /// Decodes the record that lies at the spot into the read's block. Errors: why it is not the right one; then
-    /// the block's bytes are nobody's.
+    /// Decodes the record that lies at the spot into the read's block. Errors: it is not the right one. Then the
+    /// block's bytes are undefined.
     ///
     /// # Safety
     ///
     /// Nobody writes the spot, which has room for the record. The block is the read's alone until that has ended.
-    pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), String> {
+    pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), RecordError> {
         let len = self.len(read.block.group);
         // SAFETY: as the caller says.
         let sum = self.sum(read.block.group, read.hash, unsafe { &*spot.header.cast() })?;
         // SAFETY: as the caller says.
         let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *self.block(read.block)) };
         if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
-            return Err(NO_MATCH.to_owned());
+            return Err(RecordError::Checksum);
         }
         Ok(())
     }
 
-    /// Copies the record that lies at the spot, for another tier. Errors: why it is not the right one.
+    /// Copies the record that lies at the spot, for another tier. Errors: it is not the right one.
     ///
     /// # Safety
     ///
     /// Nobody writes the spot, which has room for the record.
-    pub(super) unsafe fn lift(&self, lift: &TierLift, spot: Spot) -> Result<Record, String> {
+    pub(super) unsafe fn lift(&self, lift: &TierLift, spot: Spot) -> Result<Record, RecordError> {
         let (group, len) = (lift.from.slot.group, self.len(lift.from.slot.group));
         // SAFETY: as the caller says.
         let header: &[u8; HEADER] = unsafe { &*spot.header.cast() };
@@ -112,12 +121,12 @@ impl Records {
         // SAFETY: as the caller says.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(spot.record, len) });
         if checksum(&bytes[HEADER..]) != sum {
-            return Err(NO_MATCH.to_owned());
+            return Err(RecordError::Checksum);
         }
         Ok(Record(bytes.into()))
     }
 
-    /// Puts a record of the group that was lifted into the spot.
+    /// Copies a record of the group that was lifted into the spot.
     ///
     /// # Safety
     ///
@@ -132,10 +141,9 @@ impl Records {
         }
     }
 
-    /// The checksum of the record's bytes, as its header has it. Errors: the header is not the record's.
-    fn sum(&self, group: GroupId, hash: BlockHash, header: &[u8; HEADER]) -> Result<u64, String> {
-        let sum = self.header(group, hash).checksum_in(header);
-        sum.map_err(|error| format!("its header is not the one that is looked for: {error:?}"))
+    /// Returns the checksum of the record's bytes, from its header. Errors: it is not the record's header.
+    fn sum(&self, group: GroupId, hash: BlockHash, header: &[u8; HEADER]) -> Result<u64, RecordError> {
+        self.header(group, hash).checksum_in(header).map_err(RecordError::Header)
     }
 
     fn header(&self, group: GroupId, hash: BlockHash) -> RecordHeader {

@@ -1,6 +1,6 @@
 //! A tier over pools of plain memory, asked as a worker asks it.
 
-use super::{TierEnd, TierMover, TierParts};
+use crate::mover::{TierEvent, TierMover, TierParts};
 use domain::{
     BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey, Tenant,
 };
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Rig {
     tier: Tier,
     pub(super) mover: Box<dyn TierMover>,
-    pub(super) ends: Receiver<TierEnd>,
+    pub(super) ends: Receiver<TierEvent>,
     /// Slots of each group.
     pub(super) slots: u32,
     pools: Vec<Arc<SealedMemory>>,
@@ -71,7 +71,7 @@ pub(super) fn key() -> SeqKey {
 }
 
 impl Rig {
-    pub(super) fn new(parts: TierParts, ends: Receiver<TierEnd>, pools: Vec<Arc<SealedMemory>>) -> Self {
+    pub(super) fn new(parts: TierParts, ends: Receiver<TierEvent>, pools: Vec<Arc<SealedMemory>>) -> Self {
         Self { tier: parts.tier, mover: parts.mover, ends, slots: parts.config.slots[0], pools }
     }
 
@@ -87,14 +87,14 @@ impl Rig {
         Place { tier: self.tier, slot }
     }
 
-    pub(super) fn ended(&self) -> TierEnd {
+    pub(super) fn ended(&self) -> TierEvent {
         self.ends.recv_timeout(PATIENCE).expect("it ends")
     }
 
     pub(super) fn write(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> bool {
         self.mover.write(TierWrite { place: self.place(slot), block, hash, tenant: TENANT });
         match self.ended() {
-            TierEnd::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
+            TierEvent::Wrote { write, end, .. } if write.place.slot == slot => end == WriteEnd::Written,
             end => panic!("{end:?}"),
         }
     }
@@ -107,7 +107,7 @@ impl Rig {
     pub(super) fn read(&mut self, slot: Slot, block: BlockRef, hash: BlockHash) -> ReadEnd {
         self.ask(slot, block, hash, 0);
         match self.ended() {
-            TierEnd::Read { read, end, .. } if read.place.slot == slot => end,
+            TierEvent::Read { read, end, .. } if read.place.slot == slot => end,
             end => panic!("{end:?}"),
         }
     }

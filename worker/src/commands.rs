@@ -12,7 +12,7 @@ pub const PIN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Tokens that sequences of a tenant begin with. Only the full blocks of them count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Whose.
+    /// The tenant of the sequences. Empty: requests without a tenant.
     pub tenant: String,
     /// The tokens.
     pub tokens: Vec<Token>,
@@ -24,19 +24,19 @@ pub enum Command {
     /// Keep the prefix on the device for so long, at most [`PIN_MAX`], once it is there. The worker does not
     /// compute it for that.
     Pin {
-        /// Which.
+        /// The prefix to keep.
         prefix: Prefix,
-        /// How long.
+        /// Time from now; what is beyond [`PIN_MAX`] is cut off.
         duration: Duration,
     },
     /// Keep it no longer.
     Unpin {
-        /// Which: exactly one that was pinned.
+        /// A prefix exactly as it was pinned.
         prefix: Prefix,
     },
     /// Move what nobody uses of it off the device, to the lowest tier of the host.
     Park {
-        /// Which.
+        /// The prefix to move.
         prefix: Prefix,
     },
 }
@@ -77,7 +77,7 @@ impl Core {
             Command::Unpin { prefix } => Answer::Unpinned { was_pinned: self.kv.unpin(&self.chain_of(&prefix)) },
             Command::Park { prefix } => {
                 let blocks = self.kv.park(&self.chain_of(&prefix));
-                self.write_to_tiers();
+                self.loader().write_to_tiers();
                 Answer::Parked { blocks }
             }
         }

@@ -3,13 +3,14 @@
 use crate::acquaintance::{Acquaintance, Parting};
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
-use crate::loading::{Lifts, Loads, Pace};
+use crate::kv_space::Space;
+use crate::loading::{Lifts, Loader, Loads, Pace, predicted_load_s};
+use crate::measured_rates::Rates;
 use crate::meters::Meters;
-use crate::rates::Rates;
+use crate::prompt_sources::{Share, Source, Sources};
+use crate::room::has_room;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
-use crate::sources::{Share, Source, Sources};
-use crate::space::{Space, has_room};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
@@ -143,7 +144,7 @@ impl Core {
             ("sequences taken over", self.scheduler.taking_over_len()),
             ("open sequences", self.kv.sequences_open()),
             ("live leases", self.kv.leases_live()),
-            ("loads from tiers", self.loads.under_way()),
+            ("loads from tiers", self.loads.in_progress()),
             ("lifts between tiers", self.lifts.len()),
         ]
     }
@@ -233,7 +234,7 @@ impl Core {
             if self.scheduler.add(job) == Added::QueueFull {
                 return self.fail(request, epoch, Failure::QueueFull, QUEUE_FULL);
             }
-            self.look_below(key);
+            self.loader().on_prompt_queued(key);
         }
     }
 
@@ -315,6 +316,19 @@ impl Core {
         self.attempts.choice_ended(key.request, key.epoch, key.choice).unwrap_or(false)
     }
 
+    /// Lends loading the state that it works with.
+    pub(crate) fn loader(&mut self) -> Loader<'_> {
+        let Self { config, kv, tiers, loads, lifts, rates, scheduler, sequences, meters, attempts, sessions, .. } =
+            self;
+        let meters = &mut meters.tiers;
+        Loader { config, kv, tiers, loads, lifts, rates, scheduler, sequences, meters, attempts, sessions }
+    }
+
+    /// Predicts how many seconds it takes to load what the device lacks of the first `tokens` positions of `chain`.
+    pub(crate) fn load_s(&self, chain: &[BlockHash], tokens: u32) -> f32 {
+        predicted_load_s(&self.kv, &self.rates, &self.config.layout, chain, tokens)
+    }
+
     /// The scheduler, and memory as it sees it.
     pub(crate) fn schedules(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
         let pace = Pace {
@@ -333,7 +347,7 @@ impl Core {
     /// computes with it ends. Blocks that a fetch still fills belong to the fetch, which knows them by the same key.
     pub fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
-        self.drop_load(key);
+        self.loader().drop_load(key);
         self.copies.retain(|&(copies_for, _)| copies_for != key);
         if self.in_step.contains(&key) {
             if let Some(sequence) = self.sequences.get_mut(&key) {

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
-use tiers::{TierEnd, TierOwner};
+use tiers::{TierEvent, TierOwner};
 use transport::{AgentEvent, Failure};
 
 /// Something that happened outside the worker's thread.
 pub enum Inbound {
     /// A router began a session.
     Opened {
-        /// Which.
+        /// Its id, which no other session of this worker had.
         session: SessionId,
         /// Takes what is said to the router.
         send: SessionSend,
@@ -28,7 +28,7 @@ pub enum Inbound {
     },
     /// Bytes of a session.
     Session {
-        /// Which.
+        /// The session that they came by.
         session: SessionId,
         /// A message.
         bytes: Vec<u8>,
@@ -36,7 +36,7 @@ pub enum Inbound {
     /// From the transport agent.
     Agent(AgentEvent),
     /// From a tier.
-    Tier(TierEnd),
+    Tier(TierEvent),
     /// From an operator.
     Command {
         /// What is asked.
@@ -118,7 +118,7 @@ impl Inbox {
     pub fn tier_owner(&self, device: &dyn Device, layout: &KvLayout) -> TierOwner {
         let (pools, input) = (Pool::all(device, layout), self.input());
         let failure = input.failure.clone();
-        TierOwner { pools, failure, ends: Arc::new(move |end| input.tier_ended(end)) }
+        TierOwner { pools, failure, events: Arc::new(move |event| input.tier_event(event)) }
     }
 }
 
@@ -143,9 +143,9 @@ impl WorkerInput {
         self.agent.try_take(bytes, 0).is_some_and(|share| self.put(Inbound::Agent(event), Some(share)))
     }
 
-    /// A move of a tier ended, or the tier did.
-    pub fn tier_ended(&self, end: TierEnd) {
-        self.put(Inbound::Tier(end), None);
+    /// Passes on what a tier reports.
+    pub fn tier_event(&self, event: TierEvent) {
+        self.put(Inbound::Tier(event), None);
     }
 
     /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`:

@@ -87,7 +87,7 @@ impl<R: Role> Machine<R> {
 
     /// The same machine, with a tier more.
     pub fn with_tier(mut self, tier: TierParts) -> Self {
-        self.core.add_tier(tier);
+        self.core.loader().add_tier(tier);
         self
     }
 
@@ -116,8 +116,8 @@ impl<R: Role> Machine<R> {
             // It may have been refused.
             self.go_on(now);
         }
-        self.core.write_to_tiers();
-        self.core.lift();
+        self.core.loader().write_to_tiers();
+        self.core.loader().begin_lifts();
         self.reports.send(&mut self.core, now);
         if self.published.is_none_or(|last| now.since(last) >= PUBLISH_EVERY) {
             self.published = Some(now);
@@ -221,7 +221,7 @@ impl<R: Role> Machine<R> {
                 }
                 self.role.peer_lost(&mut self.core, now, peer);
             }
-            Inbound::Tier(end) => self.core.tier_ended(now, end),
+            Inbound::Tier(event) => self.core.loader().on_tier_event(now, event),
             Inbound::Command { command, reply } => reply(self.core.command(now, command)),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.drain(),
@@ -418,7 +418,7 @@ impl<R: Role> Machine<R> {
             self.role.cancelled(&mut self.core, now, request, epoch);
         }
         self.core.kv.tick(now);
-        self.core.tick_loads(now);
+        self.core.loader().drop_overdue_loads(now);
         self.role.tick(&mut self.core, now);
     }
 
@@ -432,7 +432,9 @@ impl<R: Role> Machine<R> {
                 Some(Admitted::TakeOver { key, cached_tokens }) => self.role.room_given(core, now, key, cached_tokens),
                 Some(Admitted::Impossible(key)) => self.impossible_here(now, key),
                 // What is lifted for it ends before; all behind it wait so long.
-                Some(Admitted::Load { job, before }) if !core.decide_load(now, job, before) => return,
+                Some(Admitted::Load { job, before }) if core.loader().decide_load(now, job, before).is_break() => {
+                    return;
+                }
                 Some(Admitted::Load { .. }) => {}
             }
         }
@@ -464,7 +466,7 @@ impl<R: Role> Machine<R> {
                 self.role.admitted(core, now, key);
             }
             if key.choice != PROMPT {
-                core.load_towards(now, key);
+                core.loader().load_towards(now, key);
             }
         }
         for (key, from, to) in caught_up {
@@ -532,7 +534,7 @@ impl<R: Role> Machine<R> {
                 tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
             }
             for work in &work {
-                core.computes(work.key, work.start + work.count);
+                core.loader().on_step_planned(work.key, work.start + work.count);
             }
             core.in_step.extend(work.iter().map(|work| work.key));
             let rows = plan.rows();

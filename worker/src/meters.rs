@@ -1,7 +1,7 @@
 //! The worker's metrics, as handles that are looked up once.
 
 use crate::lane_meters::LaneMeters;
-use crate::sources::{Share, Source};
+use crate::prompt_sources::{Share, Source};
 use crate::tier_meters::TierMeters;
 use domain::{GroupId, KvLayout, WorkerId};
 use kv_manager::{GroupStats, KvManager};

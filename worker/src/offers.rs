@@ -32,7 +32,7 @@ pub struct Offers {
 /// Who takes a sequence over, and as what.
 #[derive(Clone, Copy, Debug)]
 pub struct Taker {
-    /// Who.
+    /// The worker that reads.
     pub to: WorkerId,
     /// The attempt that it takes over under.
     pub epoch: Epoch,
@@ -108,7 +108,7 @@ impl Offers {
         match self.asked.get(&key) {
             // Who asks twice gets the one answer that is to come.
             Some(asked) if asked.from == from => {}
-            None if self.asked.len() < ASKED_MAX && core.load_asked(now, key, ask) => {
+            None if self.asked.len() < ASKED_MAX && core.loader().load_for_peer(now, key, ask) => {
                 let (worker, request) = (&core.config.name, ask.request);
                 tracing::trace!(target: "timeline", worker, %request, to = %from, "prefix loaded for another worker");
                 let until = now + ask.wait.min(PREFIX_WAIT_MAX);
@@ -120,9 +120,9 @@ impl Offers {
 
     /// Offers to those whose prefixes were loaded, or who do not wait any longer.
     fn offer_loaded(&mut self, core: &mut Core, now: Time) {
-        let is_due = |key: &SeqKey, asked: &mut Asked| asked.until <= now || !core.is_loading(*key);
+        let is_due = |key: &SeqKey, asked: &mut Asked| asked.until <= now || !core.loads.is_loading(*key);
         for (key, Asked { from, ask, .. }) in self.asked.extract_if(.., is_due).collect::<Vec<_>>() {
-            core.drop_load(key);
+            core.loader().drop_load(key);
             self.offer_cached(core, now, from, &ask);
         }
     }
@@ -282,7 +282,7 @@ impl Offers {
             core.kv.withdraw(lease);
         }
         for (key, _) in self.asked.extract_if(.., |_, asked| asked.from == reader).collect::<Vec<_>>() {
-            core.drop_load(key);
+            core.loader().drop_load(key);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sequences: the tokens a worker computes with.
 
-use crate::sources::Sources;
+use crate::prompt_sources::Sources;
 use domain::plan::Sample;
 use domain::{BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token, Tokens};
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub enum StartError {
     Thread {
         /// Which worker.
         worker: String,
-        /// Why.
+        /// What the system answered.
         source: std::io::Error,
     },
 }

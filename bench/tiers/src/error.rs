@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use transport::{FileError, FilePrepareError, PostError};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -13,12 +14,13 @@ pub enum BenchError {
     #[error(transparent)]
     System(#[from] io::Error),
     /// Files cannot be read by the mover.
-    #[error("the raw read in {}: {why}; name another --folder", folder.display())]
+    #[error("the raw read in {} fails; name another --folder: {why}", folder.display())]
     Raw {
-        /// The folder that was tried.
+        /// Folder of the file that was to be read.
         folder: PathBuf,
-        /// What the mover said.
-        why: String,
+        /// What failed.
+        #[source]
+        why: RawError,
     },
     /// The server did not start.
     #[error("the server did not start: {0}")]
@@ -62,5 +64,28 @@ pub enum BenchError {
         tokens: u32,
         /// From where it came.
         place: &'static str,
+    },
+}
+
+/// Why raw reads cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    /// The system refused memory, a thread or the file.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The mover cannot do such a transfer.
+    #[error(transparent)]
+    Prepare(#[from] FilePrepareError),
+    /// The mover did not take the transfer.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// A read or write failed.
+    #[error(transparent)]
+    Transfer(#[from] FileError),
+    /// The mover did not end the transfer in time.
+    #[error("it takes longer than {seconds} s")]
+    Late {
+        /// The time that it was given.
+        seconds: u64,
     },
 }

@@ -1,8 +1,8 @@
 //! What moving the bytes of a prompt takes at best: a plain copy of one thread, and plain reads past the page
 //! cache by the mover that the disk tier has.
 
-use crate::TURNS;
-use crate::error::BenchError;
+use crate::bounds::TURNS;
+use crate::error::{BenchError, RawError};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -81,20 +81,18 @@ impl RawReads {
         })
     }
 
-    fn written(records: Vec<(usize, u32)>, depth: u32, path: PathBuf) -> Result<Self, String> {
-        let system = |error: io::Error| error.to_string();
+    fn written(records: Vec<(usize, u32)>, depth: u32, path: PathBuf) -> Result<Self, RawError> {
         let bytes: usize = records.iter().map(|&(len, count)| room(len) * count as usize).sum();
         let (sender, ends) = sync_channel(1);
         let config = FileConfig { name: "bench".to_owned(), depth, posted_max: 1, io_uring: true };
-        let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| drop(sender.try_send(end))))
-            .map_err(system)?;
-        let memory = Arc::new(PrivateMemory::new(bytes).map_err(system)?);
+        let mover = FileMover::start(config, &Failure::new(), Box::new(move |end| drop(sender.try_send(end))))?;
+        let memory = Arc::new(PrivateMemory::new(bytes)?);
         // SAFETY: the memory is that long, and nobody else has it. What is written is not what was there before.
         unsafe { std::ptr::write_bytes(memory.as_ptr(), 0x5A, bytes) };
         mover.register(memory);
         let file_bytes = (bytes as u64 * TURNS as u64).next_multiple_of(STRIPE_BYTES);
         let spec = FileSpec { paths: vec![path.clone()], bytes: file_bytes, stripe_bytes: STRIPE_BYTES };
-        let file = mover.open(&spec).map_err(system)?;
+        let file = mover.open(&spec)?;
         let raw = Self { mover, ends, file, records, bytes, path };
         (0..TURNS).try_for_each(|turn| raw.run(Direction::Write, turn).map(drop))?;
         Ok(raw)
@@ -106,7 +104,7 @@ impl RawReads {
         self.run(Direction::Read, turn).map_err(|why| BenchError::Raw { folder: folder(), why })
     }
 
-    fn run(&self, direction: Direction, turn: usize) -> Result<f64, String> {
+    fn run(&self, direction: Direction, turn: usize) -> Result<f64, RawError> {
         let (mut at, mut batches) = (0, Vec::new());
         let begin = self.bytes as u64 * turn as u64;
         for &(len, count) in &self.records {
@@ -116,12 +114,11 @@ impl RawReads {
             batches.push(FileBatch { direction, file: self.file, memory: RegionId(0), len, copies: copies.collect() });
             at += u64::from(count) * len as u64;
         }
-        let transfer = self.mover.prepare(batches).map_err(|error| error.to_string())?;
+        let transfer = self.mover.prepare(batches)?;
         let begin = now();
-        self.mover.post(&transfer).map_err(|error| error.to_string())?;
-        let end = self.ends.recv_timeout(PATIENCE);
-        let end = end.map_err(|_| format!("it takes longer than {} s", PATIENCE.as_secs()))?;
-        end.result.map_err(|error| error.to_string())?;
+        self.mover.post(&transfer)?;
+        let end = self.ends.recv_timeout(PATIENCE).map_err(|_| RawError::Late { seconds: PATIENCE.as_secs() })?;
+        end.result?;
         Ok(seconds_since(begin))
     }
 

@@ -2,12 +2,12 @@
 //! tier that outlives it. Of host memory nothing outlives a server, and the fastest tier answers first; so each is
 //! asked while no faster one is there.
 
+use crate::bounds::{DECODED, TURNS};
 use crate::error::BenchError;
 use crate::limits::{RawReads, copies, now, seconds_since};
 use crate::report::{PromptFigures, Report, Row, Spread, Wear};
 use crate::server::{GLANCE, SOURCES, Server};
 use crate::subject::{Settings, Subject};
-use crate::{DECODED, TURNS};
 use domain::Encoding;
 use kv_manager::tiers::Tier;
 use std::collections::BTreeMap;
@@ -92,6 +92,16 @@ struct Prompts {
     is_lossy: bool,
 }
 
+/// What prompts from tiers are compared with.
+struct Base {
+    computed: Spread,
+    device: Spread,
+    /// The fewest tokens of a prompt that came from the device.
+    device_tokens: u64,
+    /// Seconds of a step that decodes one sequence.
+    step: Spread,
+}
+
 /// Times to first tokens of prompts from one place.
 #[derive(Default)]
 struct Samples {
@@ -127,84 +137,100 @@ impl Run<'_> {
         self.tell(format!("plain copies and reads of as much as {tokens} tokens have"));
         let memcpy = Spread::of(&copies(&records, settings.rounds + 1)?[1..]);
         let raw = self.raw_reads(tokens, folder)?;
-        // Others use the disk too, by the second: so where there is a disk tier, each of its reads has a raw one
+        // Other programs use the disk, too, in bursts. So where there is a disk tier, each of its reads has a raw one
         // right before it.
         let mut reads = Vec::new();
         if !settings.tiers.contains(&Tier::Disk) {
             reads = (0..settings.rounds).map(|round| raw.read(round % TURNS)).collect::<Result<_, _>>()?;
         }
-
-        let mut prompts = Prompts {
-            tokens,
-            least: SHARE_MIN * f64::from(subject.blocks(tokens) * subject.layout.block_tokens),
-            all: (0..TURNS).map(|turn| subject.prompt(tokens, turn)).collect(),
-            texts: Vec::new(),
-            is_lossy: subject.layout.encoding != Encoding::Exact,
-        };
+        let mut prompts = Prompts::new(subject, tokens);
         let server = Server::start(subject, tokens, &settings.tiers, folder)?;
-        self.tell(format!("prompts of {tokens} tokens, computed and from the device"));
-        let (mut computed, mut device, mut steps) = (Samples::default(), Samples::default(), Vec::new());
-        for turn in 0..TURNS {
-            let answer = prompts.ask(&server, turn, "computed", &mut computed)?;
-            prompts.texts.push(answer);
-            let before = device.seconds.len();
-            for _ in 0..settings.rounds {
-                prompts.ask(&server, turn, "device", &mut device)?;
-            }
-            let whole = server.ask(&prompts.all[turn], 1 + DECODED)?.seconds;
-            if device.seconds.len() > before {
-                steps.push((whole - Spread::of(&device.seconds[before..]).median) / f64::from(DECODED));
-            }
-            self.written(&server, tokens, turn + 1)?;
-        }
-        let (computed, _) = self.spread(computed, tokens, "computed")?;
-        let (device, device_tokens) = self.spread(device, tokens, "device")?;
-        let step = Spread::of(&steps);
-        // Where it is lost in the noise, it is no reason to ask for less than nothing.
-        let step_s = step.median.max(0.0);
-        let bytes: usize = records.iter().map(|&(len, count)| len * count as usize).sum();
-        let row = |place, first: Spread, tokens, goal: Option<f64>| Row {
-            place,
-            first_token_s: first,
-            tokens,
-            of_computing: first.median / computed.median,
-            over_device_s: first.median - device.median,
-            goal_s: goal,
-            of_goal: goal.map(|goal| first.median / goal),
-        };
-        let mut rows = vec![row("computed", computed, 0, None), row("device", device, device_tokens, None)];
+        let base = self.measure_base(&server, &mut prompts)?;
+        let mut rows = vec![base.row("computed", base.computed, 0, None)];
+        rows.push(base.row("device", base.device, base.device_tokens, None));
         let mut first = Some(server);
         for &tier in &settings.tiers {
-            // The first server has what was computed in its memory; the others find it where it outlived that one.
-            let server = match (tier, first.take()) {
-                (Tier::Host, Some(server)) => server,
-                (_, ended) => {
-                    self.count_moves(ended.as_ref())?;
-                    drop(ended);
-                    let server = Server::start(subject, tokens, &[tier], folder)?;
-                    self.written(&server, tokens, TURNS)?;
-                    server
-                }
-            };
-            self.tell(format!("prompts of {tokens} tokens, from {}", tier.name()));
-            let mut samples = Samples::default();
-            for turn in (0..settings.rounds).flat_map(|_| 0..TURNS) {
-                if tier == Tier::Disk {
-                    reads.push(raw.read(turn)?);
-                }
-                prompts.ask(&server, turn, tier.name(), &mut samples)?;
-            }
-            self.count_moves(Some(&server))?;
-            let (came, least) = self.spread(samples, tokens, tier.name())?;
+            let server = self.server_for(tier, first.take(), tokens, folder)?;
+            let (came, least) = self.measure_tier(tier, &server, &prompts, &raw, &mut reads)?;
+            // A step that is lost in the noise makes no goal smaller.
+            let step_s = base.step.median.max(0.0);
             let goal = match tier {
                 Tier::Host => Some(HOST_GOAL * memcpy.median + step_s),
                 Tier::Disk => Some(DISK_GOAL * Spread::of(&reads).median + step_s),
                 Tier::Neighbours | Tier::Object => None,
             };
-            rows.push(row(tier.name(), came, least, goal));
+            rows.push(base.row(tier.name(), came, least, goal));
         }
-        let read = Spread::of(&reads);
-        Ok(PromptFigures { tokens, bytes, memcpy_s: memcpy, read_s: read, decode_step_s: step, rows })
+        let bytes = records.iter().map(|&(len, count)| len * count as usize).sum();
+        let (read_s, decode_step_s) = (Spread::of(&reads), base.step);
+        Ok(PromptFigures { tokens, bytes, memcpy_s: memcpy, read_s, decode_step_s, rows })
+    }
+
+    /// Measures prompts that are computed, that come from the device, and steps that decode. Returns when all tiers
+    /// hold the prompts.
+    fn measure_base(&mut self, server: &Server, prompts: &mut Prompts) -> Result<Base, BenchError> {
+        let tokens = prompts.tokens;
+        self.tell(format!("prompts of {tokens} tokens, computed and from the device"));
+        let (mut computed, mut device, mut steps) = (Samples::default(), Samples::default(), Vec::new());
+        for turn in 0..TURNS {
+            let answer = prompts.ask(server, turn, "computed", &mut computed)?;
+            prompts.texts.push(answer);
+            let before = device.seconds.len();
+            for _ in 0..self.settings.rounds {
+                prompts.ask(server, turn, "device", &mut device)?;
+            }
+            let whole = server.ask(&prompts.all[turn], 1 + DECODED)?.seconds;
+            if device.seconds.len() > before {
+                steps.push((whole - Spread::of(&device.seconds[before..]).median) / f64::from(DECODED));
+            }
+            self.written(server, tokens, turn + 1)?;
+        }
+        let (computed, _) = self.spread(computed, tokens, "computed")?;
+        let (device, device_tokens) = self.spread(device, tokens, "device")?;
+        Ok(Base { computed, device, device_tokens, step: Spread::of(&steps) })
+    }
+
+    /// Returns a server whose prompts come from the tier. The first server has what was computed in its memory. Other
+    /// servers find it where it outlived that one.
+    fn server_for(
+        &mut self,
+        tier: Tier,
+        before: Option<Server>,
+        tokens: u32,
+        folder: &Path,
+    ) -> Result<Server, BenchError> {
+        match (tier, before) {
+            (Tier::Host, Some(server)) => Ok(server),
+            (_, ended) => {
+                self.count_moves(ended.as_ref())?;
+                drop(ended);
+                let server = Server::start(self.subject, tokens, &[tier], folder)?;
+                self.written(&server, tokens, TURNS)?;
+                Ok(server)
+            }
+        }
+    }
+
+    /// Measures prompts that come from a tier, and raw reads where it is the disk. Returns the spread, and the fewest
+    /// tokens that came from there.
+    fn measure_tier(
+        &mut self,
+        tier: Tier,
+        server: &Server,
+        prompts: &Prompts,
+        raw: &RawReads,
+        reads: &mut Vec<f64>,
+    ) -> Result<(Spread, u64), BenchError> {
+        self.tell(format!("prompts of {} tokens, from {}", prompts.tokens, tier.name()));
+        let mut samples = Samples::default();
+        for turn in (0..self.settings.rounds).flat_map(|_| 0..TURNS) {
+            if tier == Tier::Disk {
+                reads.push(raw.read(turn)?);
+            }
+            prompts.ask(server, turn, tier.name(), &mut samples)?;
+        }
+        self.count_moves(Some(server))?;
+        self.spread(samples, prompts.tokens, tier.name())
     }
 
     fn raw_reads(&mut self, tokens: u32, folder: &Path) -> Result<RawReads, BenchError> {
@@ -271,7 +297,33 @@ impl Run<'_> {
     }
 }
 
+impl Base {
+    /// Compares prompts from a place with those that were computed and those from the device.
+    fn row(&self, place: &'static str, first: Spread, tokens: u64, goal: Option<f64>) -> Row {
+        Row {
+            place,
+            first_token_s: first,
+            tokens,
+            of_computing: first.median / self.computed.median,
+            over_device_s: first.median - self.device.median,
+            goal_s: goal,
+            of_goal: goal.map(|goal| first.median / goal),
+        }
+    }
+}
+
 impl Prompts {
+    /// Prompts of so many tokens, one for each turn.
+    fn new(subject: &Subject, tokens: u32) -> Self {
+        Self {
+            tokens,
+            least: SHARE_MIN * f64::from(subject.blocks(tokens) * subject.layout.block_tokens),
+            all: (0..TURNS).map(|turn| subject.prompt(tokens, turn)).collect(),
+            texts: Vec::new(),
+            is_lossy: subject.layout.encoding != Encoding::Exact,
+        }
+    }
+
     /// Asks for the first token of a prompt that should come from the place; the answer. Errors: it is another
     /// than when the prompt was computed.
     fn ask(

@@ -1,6 +1,6 @@
 //! What came of a run, as data and as text.
 
-use crate::TURNS;
+use crate::bounds::TURNS;
 use crate::subject::Settings;
 use bench_report::short;
 use serde::Serialize;

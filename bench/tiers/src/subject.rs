@@ -1,7 +1,7 @@
 //! What is measured, and how.
 
+use crate::bounds::{DECODED, DEVICE_PROMPTS, LENGTHS_MAX, ROUNDS_MAX, TURNS};
 use crate::error::BenchError;
-use crate::{DECODED, DEVICE_PROMPTS, LENGTHS_MAX, ROUNDS_MAX, TURNS};
 use domain::KvLayout;
 use kv_manager::tiers::Tier;
 use serde::Serialize;

@@ -17,7 +17,7 @@ use kv_manager::tiers::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tiers::{Record, TierEnd, TierMover, TierParts};
+use tiers::{Record, TierEvent, TierMover, TierParts};
 
 /// The disks of a world.
 #[derive(Clone, Copy, Debug)]
@@ -256,19 +256,19 @@ impl World {
     }
 
     /// A worker hears of the end of a move.
-    pub(crate) fn hear_of_move(&mut self, w: WorkerIndex, end: &TierEnd) {
+    pub(crate) fn hear_of_move(&mut self, w: WorkerIndex, end: &TierEvent) {
         let worker = &mut self.workers[w];
         match end {
-            TierEnd::Wrote { write, end, .. } => {
+            TierEvent::Wrote { write, end, .. } => {
                 worker.tier(write.place.tier).stock.wrote(write.place.slot, *end != WriteEnd::Failed);
             }
-            TierEnd::Read { read, end, .. } => worker.tier(read.place.tier).stock.read(read.place.slot, *end),
-            TierEnd::Lifted { lift, end, .. } => {
+            TierEvent::Read { read, end, .. } => worker.tier(read.place.tier).stock.read(read.place.slot, *end),
+            TierEvent::Lifted { lift, end, .. } => {
                 worker.tier(lift.from.tier).stock.read(lift.from.slot, *end);
                 // Taken again if it lands.
                 worker.tier(lift.to.tier).stock.wrote(lift.to.slot, false);
             }
-            TierEnd::Landed { lift, there, .. } => worker.tier(lift.to.tier).stock.wrote(lift.to.slot, *there),
+            TierEvent::Landed { lift, there, .. } => worker.tier(lift.to.tier).stock.wrote(lift.to.slot, *there),
             _ => {}
         }
     }
@@ -290,8 +290,8 @@ impl World {
         let end = ReadEnd::Abandoned;
         for what in given_up {
             let end = match what {
-                Move::Read(key, read) => TierEnd::Read { key, read, end, elapsed },
-                Move::Lift(prompt, lift) => TierEnd::Lifted { prompt, lift, end, record: None, elapsed },
+                Move::Read(key, read) => TierEvent::Read { key, read, end, elapsed },
+                Move::Lift(prompt, lift) => TierEvent::Lifted { prompt, lift, end, record: None, elapsed },
                 Move::Write(_) | Move::Land(..) => continue,
             };
             self.mail(w, life, Inmail::Moved(end));
@@ -311,39 +311,39 @@ impl World {
         let Worker { alive: Some(alive), platter, slab, .. } = worker else { return };
         let records = if tier == Tier::Host { &mut slab.records } else { &mut platter.records };
         let end = match what {
-            _ if unwanted => TierEnd::Settled { tier, moved: !fails },
-            Move::Write(write) if fails => TierEnd::Wrote { write, end: WriteEnd::Failed, elapsed },
+            _ if unwanted => TierEvent::Settled { tier, moved: !fails },
+            Move::Write(write) if fails => TierEvent::Wrote { write, end: WriteEnd::Failed, elapsed },
             Move::Write(write) => {
                 let TierWrite { place, block, hash, tenant } = write;
                 let record = TierRecord { slot: place.slot, hash, tenant };
                 records.insert(place.slot, (record, words(layout, &alive.pools, block)));
-                TierEnd::Wrote { write, end: WriteEnd::Written, elapsed }
+                TierEvent::Wrote { write, end: WriteEnd::Written, elapsed }
             }
-            Move::Read(key, read) if fails => TierEnd::Read { key, read, end: ReadEnd::Wrong, elapsed },
+            Move::Read(key, read) if fails => TierEvent::Read { key, read, end: ReadEnd::Wrong, elapsed },
             Move::Read(key, read) => {
                 let (record, words) = &records[&read.place.slot];
                 assert_eq!(record.hash, read.hash, "{:?} holds another record", read.place);
                 let (pool, begin) = place(layout, &alive.pools, read.block);
                 (0..).zip(words).for_each(|(at, &word)| pool.set(begin + at * WORD, word));
-                TierEnd::Read { key, read, end: ReadEnd::Good, elapsed }
+                TierEvent::Read { key, read, end: ReadEnd::Good, elapsed }
             }
             Move::Lift(prompt, lift) if fails => {
-                TierEnd::Lifted { prompt, lift, end: ReadEnd::Wrong, record: None, elapsed }
+                TierEvent::Lifted { prompt, lift, end: ReadEnd::Wrong, record: None, elapsed }
             }
             Move::Lift(prompt, lift) => {
                 let (record, words) = &records[&lift.from.slot];
                 assert_eq!(record.hash, lift.hash, "{:?} holds another record", lift.from);
                 let tenant = u64::from(record.tenant.0);
                 let bytes = words.iter().chain([&tenant]).flat_map(|word| word.to_le_bytes()).collect();
-                TierEnd::Lifted { prompt, lift, end: ReadEnd::Good, record: Some(Record::new(bytes)), elapsed }
+                TierEvent::Lifted { prompt, lift, end: ReadEnd::Good, record: Some(Record::new(bytes)), elapsed }
             }
-            Move::Land(prompt, lift, _) if fails => TierEnd::Landed { prompt, lift, there: false, elapsed },
+            Move::Land(prompt, lift, _) if fails => TierEvent::Landed { prompt, lift, there: false, elapsed },
             Move::Land(prompt, lift, record) => {
                 let mut words: Vec<u64> =
                     record.bytes().as_chunks().0.iter().map(|&word| u64::from_le_bytes(word)).collect();
                 let tenant = Tenant(words.pop().expect("whose it is comes last") as u32);
                 records.insert(lift.to.slot, (TierRecord { slot: lift.to.slot, hash: lift.hash, tenant }, words));
-                TierEnd::Landed { prompt, lift, there: true, elapsed }
+                TierEvent::Landed { prompt, lift, there: true, elapsed }
             }
         };
         self.trace.note(self.now, || format!("w{w}: {end:?}"));

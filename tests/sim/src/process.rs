@@ -16,7 +16,7 @@ use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tiers::{TierEnd, TierParts};
+use tiers::{TierEvent, TierParts};
 use transport::Completion;
 use worker::{Core, FetchProgress, Inbound, Offers, SessionId};
 
@@ -121,7 +121,7 @@ pub(crate) enum Inmail {
     Ended(Completion),
     Connected(WorkerId),
     Lost(WorkerId),
-    Moved(TierEnd),
+    Moved(TierEvent),
     StepEnded,
     Command(worker::Command),
     Drain,

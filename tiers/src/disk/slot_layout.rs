@@ -1,7 +1,7 @@
 //! Where slots are in the files.
 
 use super::{DiskConfig, DiskError, STRIPE_BYTES};
-use crate::SLOTS_MIN;
+use crate::mover::SLOTS_MIN;
 use domain::KvLayout;
 use kv_manager::tiers::Slot;
 use std::os::unix::ffi::OsStrExt;

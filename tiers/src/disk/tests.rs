@@ -161,9 +161,9 @@ fn a_disk_that_fails_is_given_up() {
         rig.ask(slot(0, 1), block(0, 0), hash(1), 0);
         loop {
             match rig.ended() {
-                TierEnd::Off { .. } => off += 1,
-                TierEnd::Read { end: ReadEnd::Failed, .. } => break failed += 1,
-                TierEnd::Read { end, .. } => break assert_eq!((end, off), (ReadEnd::Unread, 1)),
+                TierEvent::Off { .. } => off += 1,
+                TierEvent::Read { end: ReadEnd::Failed, .. } => break failed += 1,
+                TierEvent::Read { end, .. } => break assert_eq!((end, off), (ReadEnd::Unread, 1)),
                 end => panic!("{end:?}"),
             }
         }
@@ -183,17 +183,17 @@ fn reads_that_are_cancelled_end_each_once() {
     let (mut numbers, mut abandoned, mut settled) = (BTreeSet::new(), 0, 0);
     while numbers.len() < 500 {
         match rig.ended() {
-            TierEnd::Read { read, end, .. } => {
+            TierEvent::Read { read, end, .. } => {
                 assert!(numbers.insert(read.number), "it ended twice");
                 abandoned += usize::from(end == ReadEnd::Abandoned);
                 assert!(matches!(end, ReadEnd::Good | ReadEnd::Unread | ReadEnd::Abandoned), "{end:?}");
             }
-            TierEnd::Settled { .. } => settled += 1,
+            TierEvent::Settled { .. } => settled += 1,
             end => panic!("{end:?}"),
         }
     }
     while settled < abandoned {
-        assert!(matches!(rig.ended(), TierEnd::Settled { .. }), "something ended twice");
+        assert!(matches!(rig.ended(), TierEvent::Settled { .. }), "something ended twice");
         settled += 1;
     }
     assert!(rig.ends.try_recv().is_err(), "something ended twice");

@@ -1,9 +1,9 @@
-//! The file of a slab that workers of a host share: in memory, locked by whoever answers for it, readable by its
-//! user alone and writable by nobody who opens it.
+//! The file of a slab that workers of a host share. It lies in memory, only its user may read it, and no process can
+//! open it for writing. The worker that keeps the slab holds the file's lock.
 //!
-//! The lock is the proof of life: the system gives it back when its holder ends, however it ends. A file gets its
-//! name when it is whole and locked, so one that is not locked is a dead worker's. It goes with the value that
-//! holds its lock, or when a new one has no room beside it.
+//! The lock is the proof of life: the system releases it when its holder ends, however it ends. A file gets its name
+//! when it is whole and locked, so an unlocked file belongs to a dead worker. The file is removed with the value that
+//! holds its lock, or when there is no room for a new slab otherwise.
 
 use super::shape::{HEAD, MAGIC};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
@@ -45,11 +45,11 @@ pub enum FolderError {
     /// The system refused something.
     #[error("{}: {what}: {source}", folder.display())]
     System {
-        /// Where.
+        /// The folder of slabs.
         folder: PathBuf,
-        /// What.
+        /// What was refused, as a sentence.
         what: &'static str,
-        /// Why.
+        /// What the system answered.
         source: io::Error,
     },
 }

@@ -1,31 +1,31 @@
-//! What one slab of another worker holds, as it was when its directory was last looked at.
+//! What one slab of another worker holds, as of the last look at its directory.
 
 use super::view::View;
-use crate::records::{Records, Spot};
+use crate::records::{RecordError, Records, Spot};
 use domain::{BlockHash, GroupId};
 use kv_manager::tiers::{ReadEnd, Slot, TierRead};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How often a slab's readers say that they read it: much more often than one that nobody reads is removed.
+/// How often a reader marks a slab as read: much more often than a slab without readers is removed.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// A slab that is read.
 pub(super) struct Neighbour {
     pub(super) view: View,
-    /// When something was read from it last, by anybody as far as this one knows.
+    /// When a worker last read something from it, as far as this one knows.
     pub(super) read_at: Instant,
-    /// When this one last told others that it reads it.
+    /// When this worker last marked it as read.
     told_at: Option<Instant>,
-    /// What others told last that read it.
+    /// The last mark of a reader that was seen.
     touched: Option<(i64, i64)>,
-    /// Since when its owner is known to be dead.
+    /// Since when its owner is known to be dead. `None`: it lives, as far as is known.
     pub(super) dead_since: Option<Instant>,
-    /// The word of changes that the last whole look began with.
+    /// The word of changes at which the last complete look began.
     changes: Option<u64>,
-    /// Where the next look goes on, with the word that this one began with.
+    /// The entry at which the next look continues, and the word at which the look began.
     going_on: Option<(usize, u64)>,
-    /// Where telling again of what is known goes on.
+    /// The entry at which reporting everything again continues.
     telling: Option<usize>,
     entries: Vec<Entry>,
     index: HashMap<(GroupId, BlockHash), Slot>,
@@ -38,7 +38,7 @@ struct Entry {
     hash: Option<BlockHash>,
 }
 
-/// What looks found.
+/// What looks found to be new, or gone.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) learned: Vec<(GroupId, BlockHash)>,
@@ -46,7 +46,7 @@ pub(super) struct Found {
 }
 
 impl Neighbour {
-    /// What a slot takes: how it was last seen, and its place in a map that is half full.
+    /// Bytes that a slot takes here: how it was last seen, and its place in a map that is half full.
     pub(super) const ENTRY_BYTES: usize = size_of::<Entry>() + 2 * size_of::<((GroupId, BlockHash), Slot)>();
 
     pub(super) fn new(view: View, now: Instant) -> Self {
@@ -71,12 +71,12 @@ impl Neighbour {
         self.index.contains_key(record)
     }
 
-    /// All that it holds.
+    /// Returns all that it holds.
     pub(super) fn records(&self) -> impl Iterator<Item = (GroupId, BlockHash)> {
         self.index.keys().copied()
     }
 
-    /// Something was read from it. Whoever answers for it is told every so often.
+    /// Notes that this worker read something from it, and marks it as read every so often.
     pub(super) fn was_read(&mut self, now: Instant) {
         self.read_at = now;
         if self.told_at.is_none_or(|told| now >= told + TELL_EVERY) {
@@ -85,7 +85,7 @@ impl Neighbour {
         }
     }
 
-    /// Looks whether others read from it.
+    /// Notes whether other workers read from it.
     pub(super) fn hear(&mut self, now: Instant) {
         let touched = self.view.file.touched();
         if std::mem::replace(&mut self.touched, touched) != touched {
@@ -93,12 +93,12 @@ impl Neighbour {
         }
     }
 
-    /// The next looks tell of all that it holds once more.
+    /// Makes the next looks report all that it holds again.
     pub(super) fn tell_again(&mut self) {
         self.telling = Some(0);
     }
 
-    /// Goes on telling again, until `max` records were told. Whether there is more.
+    /// Continues to report everything again, up to `max` records. Returns whether there is more.
     pub(super) fn go_on_telling(&mut self, found: &mut Found, max: usize) -> bool {
         let Some(from) = self.telling.take() else { return false };
         let slots = self.view.shape.slots as usize;
@@ -114,7 +114,7 @@ impl Neighbour {
         false
     }
 
-    /// Looks at the directory until `max` records were found or gone. Whether there is more.
+    /// Looks at the directory until `max` records were found or gone. Returns whether there is more.
     pub(super) fn look(&mut self, found: &mut Found, max: usize) -> bool {
         let (from, changes) = self.going_on.take().unwrap_or_else(|| (0, self.view.changes()));
         if self.changes == Some(changes) {
@@ -127,7 +127,7 @@ impl Neighbour {
             }
             self.look_at(at, found);
         }
-        // What changed behind the look is seen by the next one, for the word is another then.
+        // An entry that changed after it was looked at changed the word, so the next look sees it.
         self.changes = Some(changes);
         false
     }
@@ -145,7 +145,7 @@ impl Neighbour {
             self.index.remove(&record);
             found.gone.push(record);
         }
-        // Whether the bytes are those of the header is seen when they are read.
+        // A read verifies that the bytes match the header.
         let header = self.view.header(slot, generation).filter(|header| header.group == slot.group);
         if let Some(header) = header {
             self.entries[at].hash = Some(header.hash);
@@ -154,27 +154,32 @@ impl Neighbour {
         }
     }
 
-    /// Reads a record by way of the frame, where it cannot change any more. Nothing of what is wrong, or changed,
-    /// gets into the block.
+    /// Reads a record through the frame, where it cannot change any more. A record that is wrong, or that changed
+    /// meanwhile, does not reach the block.
     ///
     /// # Safety
     ///
     /// The frame is the caller's alone and has room for the record; the block is the read's alone until that has ended.
-    pub(super) unsafe fn read(&mut self, records: &Records, read: &TierRead, frame: Spot) -> Result<ReadEnd, String> {
+    pub(super) unsafe fn read(
+        &mut self,
+        records: &Records,
+        read: &TierRead,
+        frame: Spot,
+    ) -> Result<ReadEnd, RecordError> {
         let record = (read.block.group, read.hash);
         let Some(&slot) = self.index.get(&record) else { return Ok(ReadEnd::Missing) };
         let at = usize::from(slot.group.0) * self.view.shape.slots as usize + slot.slot as usize;
         let generation = self.entries[at].generation;
         // SAFETY: as the caller says.
         if !unsafe { self.view.copy(slot, generation, frame, records.len(slot.group)) } {
-            // The next look says what is there instead.
+            // The next look finds what is there instead.
             return Ok(ReadEnd::Missing);
         }
         // SAFETY: as the caller says.
         match unsafe { records.take(read, frame) } {
             Ok(()) => Ok(ReadEnd::Good),
             Err(why) => {
-                // It is not found again before its owner has written the slot anew.
+                // It is not found again until its owner has written the slot again.
                 self.index.remove(&record);
                 self.entries[at].hash = None;
                 Err(why)

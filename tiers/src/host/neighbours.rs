@@ -1,9 +1,8 @@
-//! The slabs of other workers in a folder: which there are, whose owners are dead, and who answers for those.
+//! The slabs of other workers in a folder: which there are, and which worker keeps those of dead owners.
 //!
-//! Whoever gets the lock of a slab has the proof that its owner is dead. A worker keeps the lock of as many as it
-//! has room for: it has adopted them, and removes them when nothing was read from them for long, when a later one
-//! needs the room, or when it ends. One that nobody has room for is removed in the end, so that whatever workers
-//! die of, their memory comes back.
+//! A worker that gets the lock of a slab has the proof that the slab's owner is dead. It has then adopted the slab, if
+//! it has room. It removes the slab when nothing was read from it for long, when a later one needs the room, or when it
+//! ends itself. A slab that no worker has room for is removed in the end, so memory comes back however workers die.
 
 use super::Shared;
 use super::file::{SUFFIX, SlabFile};
@@ -19,47 +18,48 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use transport::Memory;
 
-/// Slabs that are read at once; what is beyond them is not looked at.
+/// Slabs that are read at once. Further ones are not read.
 pub(super) const NEIGHBOURS_MAX: usize = 32;
-/// Slots of the slabs that are read, all together: what is remembered of their directories takes memory. A slab
-/// that has more than are left is not looked at.
+/// Slots of all slabs that are read, because what is remembered of their directories takes memory. A slab that has more
+/// slots than are left is not read.
 pub(super) const ENTRIES_MAX: usize = 1 << 22;
-/// Slabs that are passed over at once, of other models or versions.
+/// Files of other models or versions that are remembered, so that they are not looked at each time.
 const FOREIGN_MAX: usize = 64;
-/// How often all is told once more where slabs hold more than the worker remembers: something may have been
-/// forgotten meanwhile.
+/// If slabs hold more than the worker remembers, everything is reported again so often: the worker may have forgotten
+/// something meanwhile.
 pub(super) const RETELL_EVERY: Duration = Duration::from_secs(60);
-/// Records that a look tells of, at most: the step loop takes note of them one by one.
+/// Records that one look reports, at most: the step loop handles them one by one.
 const FOUND_MAX: usize = 1024;
-/// A slab whose owner died is left to others for so long, who may have more room.
+/// So long a worker without room leaves a dead worker's slab to workers with more room.
 pub(super) const ORPHAN_WAIT: Duration = Duration::from_secs(10);
-/// A slab that was adopted, and from which nothing was read for so long, is removed.
+/// An adopted slab from which nothing was read for so long is removed.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// The slabs of others.
+/// The slabs of other workers.
 pub(super) struct Neighbours {
     name: String,
     shared: Shared,
-    /// The file of one's own slab.
+    /// Name of the file of the own slab.
     own: String,
     layout: KvLayout,
     weights: [u8; 32],
     known: BTreeMap<String, Neighbour>,
-    /// Slots that all of them may have.
+    /// Slots that all of them may have together.
     entries_max: usize,
-    /// Those that were adopted, the first one first.
+    /// Names of adopted slabs, in the order of adoption.
     adopted: Vec<String>,
     foreign: BTreeMap<String, Foreign>,
-    /// Records of a group that the worker remembers, and when it is told of all of them again if there are more.
+    /// Records of a group that the worker remembers, at most.
     known_max: usize,
+    /// When everything is reported again. `None`: the worker remembers all that slabs hold.
     retell: Option<Instant>,
-    /// What slabs held that are read no more, and nobody was told of.
+    /// What dropped slabs held. It was not reported yet.
     dropped: Vec<(GroupId, BlockHash)>,
 }
 
 /// A file that holds nothing for this worker.
 struct Foreign {
-    /// It is a slab, of another model or version.
+    /// It is a slab of another model or version.
     is_slab: bool,
     /// When it is looked at again.
     due: Instant,
@@ -74,8 +74,8 @@ pub(super) struct Counts {
 }
 
 impl Neighbours {
-    /// None yet. `own` is the file that is none of others; so many records of each group are remembered by the
-    /// worker, and so many slots of slabs are looked at.
+    /// Makes an empty list. `own` is the name of the own slab's file. The worker remembers `known_max` records of each
+    /// group, and slabs of up to `entries_max` slots are read.
     pub(super) fn new(
         name: String,
         shared: Shared,
@@ -106,17 +106,17 @@ impl Neighbours {
         Counts { live: known - adopted, adopted, foreign: self.foreign.len() }
     }
 
-    /// Bytes that what is remembered of slabs takes, about, and what that may become.
+    /// Returns how many bytes the memory of slabs takes, about, and how many it may take.
     pub(super) fn index_bytes(&self) -> [usize; 2] {
         [self.entries(), self.entries_max].map(|entries| entries * Neighbour::ENTRY_BYTES)
     }
 
-    /// Slots of the slabs that are read.
+    /// Returns the slots of all slabs that are read.
     fn entries(&self) -> usize {
         self.known.values().map(|neighbour| neighbour.view.shape.entries()).sum()
     }
 
-    /// Looks at the folder and at what changed in the slabs. Also whether there is more to find.
+    /// Looks at the folder and at changes in the slabs. Returns what it found, and whether there is more to find.
     pub(super) fn look(&mut self, now: Instant) -> (Found, bool) {
         let mut found = Found::default();
         let names = self.names();
@@ -131,13 +131,13 @@ impl Neighbours {
             more |= neighbour.look(&mut found, FOUND_MAX);
         }
         more |= self.tell_again(now, &mut found);
-        // What another one still holds is not gone.
+        // What another slab still holds is not gone.
         found.gone.retain(|record| !self.known.values().any(|neighbour| neighbour.holds(record)));
         (found, more)
     }
 
-    /// Tells of what slabs hold once more, every so often, where there is more than is remembered. Whether there
-    /// is more to tell.
+    /// Reports again what slabs hold, every so often, if they hold more than the worker remembers. Returns whether
+    /// there is more to report.
     fn tell_again(&mut self, now: Instant, found: &mut Found) -> bool {
         let slots: usize = self.known.values().map(|neighbour| neighbour.view.shape.slots as usize).sum();
         if slots <= self.known_max {
@@ -169,7 +169,7 @@ impl Neighbours {
                 }
                 Ok(_) => {}
                 Err(why) => {
-                    tracing::warn!(tier = self.name, slab, why, "a record of a neighbour is wrong; it is not used");
+                    tracing::warn!(tier = self.name, slab, %why, "a record of a neighbour is wrong; it is not used");
                     end = ReadEnd::Wrong;
                 }
             }
@@ -177,7 +177,7 @@ impl Neighbours {
         end
     }
 
-    /// The slabs in the folder but one's own.
+    /// Returns the names of the slabs in the folder, without the own one.
     fn names(&self) -> BTreeSet<String> {
         match fs::read_dir(&self.shared.folder) {
             Ok(entries) => {
@@ -186,7 +186,7 @@ impl Neighbours {
             }
             Err(error) => {
                 tracing::debug!(tier = self.name, %error, "the folder of slabs cannot be listed");
-                // What is mapped stays what it is.
+                // Slabs that are mapped stay readable.
                 self.known.keys().chain(self.foreign.keys()).cloned().collect()
             }
         }
@@ -196,8 +196,8 @@ impl Neighbours {
         self.shared.folder.join(name)
     }
 
-    /// Makes the acquaintance of a slab; of one that holds nothing for this worker, from time to time, so that it
-    /// goes when nobody has it any more.
+    /// Opens a slab that is new. Looks again at a file that holds nothing for this worker from time to time, to remove
+    /// it when its owner is dead.
     fn meet(&mut self, name: String, now: Instant) {
         let due = self.foreign.get(&name).is_none_or(|foreign| now >= foreign.due);
         if self.known.contains_key(&name) || !due {
@@ -239,15 +239,15 @@ impl Neighbours {
         }
     }
 
-    /// Removes a slab of another model or version that was there a while ago already and whose owner is dead; what
-    /// is no slab stays.
+    /// Removes a slab of another model or version that was there a while ago already and whose owner is dead. A file
+    /// that is no slab stays.
     fn clear(&self, mut file: SlabFile, error: HeadError, seen_before: bool) {
         if error == HeadError::Foreign && seen_before && matches!(file.hold(), Ok(true)) {
             tracing::info!(tier = self.name, "a dead worker's slab of another model or version is removed");
         }
     }
 
-    /// Takes over the slabs of dead workers that there is room for, and gives up those that there is none for.
+    /// Adopts the slabs of dead workers that there is room for, and drops adopted slabs that there is no room for.
     fn adopt(&mut self, now: Instant) {
         let mut room = self.shared.adopted_bytes.saturating_sub(self.adopted_bytes());
         let mut wanted = Vec::new();
@@ -289,7 +289,7 @@ impl Neighbours {
         self.adopted.iter().map(|name| self.known[name].view.file.len() as u64).sum()
     }
 
-    /// A slab is read no more; one that was adopted is gone with that.
+    /// Stops reading a slab. An adopted slab is removed.
     fn drop(&mut self, name: &str) {
         if let Some(neighbour) = self.known.remove(name) {
             self.adopted.retain(|adopted| adopted != name);

@@ -1,11 +1,11 @@
-//! The thread that reads what other workers of the host hold, and looks for that between reads, so that no prompt
-//! waits for a look.
+//! The thread that reads what other workers of the host hold. Between reads it looks for changes, so no prompt waits
+//! for a look.
 
 use super::neighbours::{Counts, ENTRIES_MAX, NEIGHBOURS_MAX, Neighbours};
 use super::{HostConfig, Shared};
-use crate::mover_thread::{Ends, MoverThread, Order, Waiting, What, now, orders};
+use crate::mover::{TierEvent, TierParts};
+use crate::mover_thread::{Events, MoveKind, MoverThread, Order, Waiting, now, orders};
 use crate::records::{Records, Spot};
-use crate::{TierEnd, TierParts};
 use domain::{KvLayout, WorkerId};
 use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
@@ -17,15 +17,17 @@ use std::time::{Duration, Instant};
 use telemetry::metrics::{Gauge, SlabKind, host_slabs, index_bytes};
 use transport::{Failure, Memory};
 
-/// How often others' slabs are looked at, and how soon again where one look did not see all.
+/// How often slabs of other workers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How soon the next look follows one that did not see everything.
 const LOOK_ON: Duration = Duration::from_millis(5);
-/// Records of others that are remembered, for each slot of one's own, and at most: all that as many slabs of one's
-/// own size hold as are read.
+/// Records of other workers that are remembered for each slot of the own slab: all that slabs of the own size hold, if
+/// as many are read as may be.
 const KNOWN_PER_SLOT: u32 = NEIGHBOURS_MAX as u32;
+/// Records of other workers that are remembered, at most.
 const KNOWN_MAX: u32 = 1 << 18;
 
-/// Opens the tier of what others hold, beside one's own slab of so many slots of each group.
+/// Opens the tier of what other workers hold. The own slab has so many slots of each group.
 pub(super) fn over(
     config: &HostConfig,
     shared: &Shared,
@@ -33,7 +35,7 @@ pub(super) fn over(
     pools: Vec<Arc<dyn Memory>>,
     slots: u32,
     failure: &Failure,
-    sink: Box<dyn Fn(TierEnd) + Send>,
+    sink: Box<dyn Fn(TierEvent) + Send>,
 ) -> io::Result<TierParts> {
     let records = Records::new(layout, pools);
     let frame = vec![0; HEADER + records.len_max()];
@@ -41,8 +43,8 @@ pub(super) fn over(
     let (name, own, weights) = (config.name.clone(), config.file_name(), config.weights);
     let neighbours = Neighbours::new(name, shared.clone(), own, layout, weights, known as usize, ENTRIES_MAX);
     let (order, inbox) = orders();
-    let (ends, meters) = (Ends::new(sink), Meters::new(config.worker));
-    let work = Reader { records, neighbours, frame, ends, inbox, due: now(), meters };
+    let (events, meters) = (Events::new(sink), Meters::new(config.worker));
+    let work = Reader { records, neighbours, frame, events, inbox, due: now(), meters };
     let mover = MoverThread::start(format!("{}-neighbours", config.name), failure, order, move || work.run())?;
     let slots = vec![known; layout.groups.len()];
     let size = TierConfig { slots, writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
@@ -53,16 +55,16 @@ pub(super) fn over(
 struct Reader {
     records: Records,
     neighbours: Neighbours,
-    /// Where a record lies until it is known to be whole.
+    /// Memory of a record until it is verified.
     frame: Vec<u8>,
-    ends: Ends,
+    events: Events,
     inbox: Receiver<Order>,
     due: Instant,
     meters: Meters,
 }
 
 impl Reader {
-    /// Returns once the tier is dropped. What waits then is not read.
+    /// Runs until the tier is dropped. What waits then is not read.
     fn run(mut self) {
         let mut waiting = Waiting::default();
         loop {
@@ -77,28 +79,28 @@ impl Reader {
                     match one {
                         Order::Move(one) => waiting.push(one),
                         Order::Cancel(key) => drop(cancelled.insert(key)),
-                        // Nothing of it ends elsewhere, and all that is there is known.
-                        Order::Ended(..) | Order::Seek(..) => {}
+                        // This thread does everything itself, and reports all records that it finds.
+                        Order::Ended(..) | Order::LookUp(..) => {}
                         Order::Close => return,
                     }
                     order = self.inbox.try_recv().ok();
                 }
-                waiting.cancel(&cancelled).iter().for_each(|one| self.ends.tell(one.failed()));
+                waiting.cancel(&cancelled).iter().for_each(|one| self.events.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
-                let read = self.read(&one.what);
-                self.ends.tell(one.end(WriteEnd::Failed, read));
+                let read = self.read(&one.kind);
+                self.events.tell(one.end(WriteEnd::Failed, read));
                 order = self.inbox.try_recv().ok();
             }
             if now() >= self.due {
                 self.look();
             }
-            self.ends.flush();
+            self.events.flush();
         }
     }
 
-    fn read(&mut self, what: &What) -> ReadEnd {
-        // Nothing is written to others' slabs, nor lifted from them.
-        let What::Read(_, read) = what else { return ReadEnd::Unread };
+    fn read(&mut self, kind: &MoveKind) -> ReadEnd {
+        // Slabs of other workers are never written, and nothing is lifted from them.
+        let MoveKind::Read(_, read) = kind else { return ReadEnd::Unread };
         let header = self.frame.as_mut_ptr();
         // SAFETY: the frame has room for a header and the record of any group behind it.
         let frame = Spot { header, record: unsafe { header.add(HEADER) } };
@@ -111,17 +113,17 @@ impl Reader {
         self.due = now() + if more { LOOK_ON } else { LOOK_EVERY };
         self.meters.show(self.neighbours.counts(), self.neighbours.index_bytes());
         let tier = Tier::Neighbours;
-        // What is gone first: it may be in another slab by now.
+        // Losses first: the same record may have been found in another slab.
         if !found.gone.is_empty() {
-            self.ends.tell(TierEnd::Forgotten { tier, records: found.gone });
+            self.events.tell(TierEvent::Forgotten { tier, records: found.gone });
         }
         if !found.learned.is_empty() {
-            self.ends.tell(TierEnd::Learned { tier, records: found.learned });
+            self.events.tell(TierEvent::Learned { tier, records: found.learned });
         }
     }
 }
 
-/// What is told of slabs.
+/// The metrics of slabs.
 struct Meters {
     slabs: [(SlabKind, Gauge); 3],
     index: [Gauge; 2],

@@ -1,31 +1,30 @@
-//! The memory of a host tier, as the worker has it that alone writes it; [`shape`](super::shape) says what lies where.
+//! The memory of a host tier, for the one worker that writes it. [`shape`](super::shape) says what lies where.
 
 use super::file::SlabFile;
 use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
 use super::{HostConfig, HostError};
-use crate::SLOTS_MIN;
-use crate::records::{Record, Records, Spot};
+use crate::mover::SLOTS_MIN;
+use crate::records::{Record, RecordError, Records, Spot};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use transport::{Memory, SealedMemory};
 
-/// Bytes that get their pages at once, a multiple of a page: nobody who wants to move a record waits for longer
-/// than that takes.
+/// Bytes that get their pages at once, a multiple of a page. A move waits at most as long as that takes.
 const PAGED_BYTES: usize = 2 << 20;
 
 /// The slab of one worker.
 pub(super) struct Slab {
     memory: Arc<dyn Memory>,
     shape: Shape,
-    /// Bytes from its beginning that have pages, or will have none before they are written.
+    /// Bytes from its beginning that have pages, or that get them only when they are written.
     paged: usize,
 }
 
 impl Slab {
-    /// An empty one of as many slots of each group as it has room for.
+    /// Makes an empty slab with as many slots of each group as it has room for.
     pub(super) fn new(config: &HostConfig, layout: &KvLayout) -> Result<Self, HostError> {
         let each = slot_bytes(layout) as u64;
         let slots = config.bytes.saturating_sub(HEAD as u64) / each;
@@ -39,7 +38,7 @@ impl Slab {
             Some(shared) => Arc::new(SlabFile::create(&shared.folder, &config.file_name(), shape.len(), &head)?),
             None => {
                 let memory = SealedMemory::new(&format!("{}-host", config.name), shape.len())?;
-                // SAFETY: the head is inside the memory, which nobody else knows yet.
+                // SAFETY: the head is inside the memory, which no other code has yet.
                 unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), memory.as_ptr(), head.len()) };
                 Arc::new(memory)
             }
@@ -47,8 +46,8 @@ impl Slab {
         Ok(Self { memory, shape, paged: 0 })
     }
 
-    /// Has the kernel find pages for the next part of it, which the first record there would else wait for: that
-    /// takes several times as long as to copy it. `false`: there is no such part.
+    /// Makes the kernel find pages for the next part. Otherwise the first record there waits for them, several times as
+    /// long as for its copy. Returns `false` if all parts have pages.
     pub(super) fn page(&mut self) -> bool {
         let len = PAGED_BYTES.min(self.memory.len() - self.paged);
         if len == 0 {
@@ -64,7 +63,7 @@ impl Slab {
         true
     }
 
-    /// Slots of each group.
+    /// Returns the slots of each group.
     pub(super) fn slots(&self) -> u32 {
         self.shape.slots
     }
@@ -89,20 +88,20 @@ impl Slab {
         self.change(slot, |spot| unsafe { records.land(slot.group, record, spot) });
     }
 
-    /// Changes what is in a slot: the slot is inside the slab, which this thread alone writes, through `&mut`.
+    /// Changes what is in a slot. The slot is inside the slab, which only this thread writes, through `&mut`.
     fn change(&mut self, slot: Slot, put: impl FnOnce(Spot)) {
         let spot = self.spot(slot);
         generation::change(self.word(self.shape.entry(slot)), || put(spot));
-        // After the generation: who sees this one sees that as well.
+        // After the generation: a reader that sees this word sees the generation as well.
         self.word(CHANGES_AT).fetch_add(1, Ordering::Release);
     }
 
-    /// Copies a record out of its slot, if it is the right one. Errors: why it is not.
+    /// Decodes a record from its slot, if it is the right one. Errors: it is not.
     ///
     /// # Safety
     ///
     /// As of [`Records::take`], for the block.
-    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), String> {
+    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), RecordError> {
         // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the
         // block the caller speaks.
         unsafe { records.take(read, self.spot(read.place.slot)) }

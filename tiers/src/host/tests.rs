@@ -94,7 +94,7 @@ fn what_was_lifted_comes_back_as_what_was_written() {
         let record = bytes(memory, begin + each, layout().record_bytes(g));
         let lift = TierLift { from: rig.place(slot(group, 1)), to: rig.place(slot(group, 2)), hash: hash(5) };
         rig.mover.land(key(), lift, Record::new([header, record].concat().into()));
-        assert!(matches!(rig.ended(), TierEnd::Landed { there: true, .. }));
+        assert!(matches!(rig.ended(), TierEvent::Landed { there: true, .. }));
         assert_eq!(rig.read(slot(group, 2), block(group, 2), hash(5)), ReadEnd::Good);
         assert_eq!(rig.bytes(block(group, 2)), rig.bytes(block(group, 1)));
         let entry = HEAD + ENTRY * (g * slots + 2);
@@ -165,9 +165,9 @@ fn a_read_does_not_wait_for_writes_that_were_there_before() {
     did.recv().expect("the first write is done");
     (1..8).for_each(|n| write(&mut rig, n));
     rig.ask(slot(0, 0), block(0, 2), hash(0), 0);
-    assert!(matches!(rig.ended(), TierEnd::Wrote { .. }));
-    assert!(matches!(rig.ended(), TierEnd::Read { end: ReadEnd::Good, .. }));
-    (1..8).for_each(|_| assert!(matches!(rig.ended(), TierEnd::Wrote { end: WriteEnd::Written, .. })));
+    assert!(matches!(rig.ended(), TierEvent::Wrote { .. }));
+    assert!(matches!(rig.ended(), TierEvent::Read { end: ReadEnd::Good, .. }));
+    (1..8).for_each(|_| assert!(matches!(rig.ended(), TierEvent::Wrote { end: WriteEnd::Written, .. })));
 }
 
 #[test]

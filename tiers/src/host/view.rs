@@ -1,5 +1,4 @@
-//! A slab that another worker writes, or wrote, as one reads it: nothing of it is believed that changed while it
-//! was looked at.
+//! A slab that another worker writes, or wrote, for a reader. What changed while it was read does not count.
 
 use super::file::SlabFile;
 use super::generation;
@@ -18,7 +17,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The slab in the file, if its records are of the layout and the weights; otherwise the file, and why not.
+    /// Opens the slab in the file, if its records are of the layout and the weights. Errors: they are not, with the
+    /// file.
     pub(super) fn new(file: SlabFile, layout: &KvLayout, weights: [u8; 32]) -> Result<Self, (SlabFile, HeadError)> {
         let mut head = [0; HEAD];
         assert!(HEAD <= file.len(), "a file that is opened has room for a head");
@@ -30,17 +30,17 @@ impl View {
         }
     }
 
-    /// A word that is another when something changed.
+    /// Returns a word that is different after each change.
     pub(super) fn changes(&self) -> u64 {
         generation::now(self.word(CHANGES_AT))
     }
 
-    /// A number that is another when the slot changed, and odd while it does.
+    /// Returns a number that is different after each change of the slot, and odd during one.
     pub(super) fn generation(&self, slot: Slot) -> u64 {
         generation::now(self.word(self.shape.entry(slot)))
     }
 
-    /// The header in the slot of this generation, if it is a whole one and that still is its generation.
+    /// Returns the header in the slot, if it is whole and the slot still has this generation.
     pub(super) fn header(&self, slot: Slot, generation: u64) -> Option<RecordHeader> {
         let mut header = [0; HEADER];
         let copied = self.copied(slot, generation, |entry, _| {
@@ -50,7 +50,7 @@ impl View {
         copied.then(|| RecordHeader::decode(&header).ok()).flatten()
     }
 
-    /// Copies header and record of the slot. Whether it was in this generation all the time.
+    /// Copies header and record of the slot. Returns whether the slot had this generation all the time.
     ///
     /// # Safety
     ///
@@ -65,7 +65,7 @@ impl View {
         })
     }
 
-    /// Has entry and record looked at. Whether the slot was in this generation, which is an even one, all the time.
+    /// Lets `look` read entry and record. Returns whether the slot had this generation, an even one, all the time.
     fn copied(&self, slot: Slot, generation: u64, look: impl FnOnce(*const u8, *const u8)) -> bool {
         // SAFETY: both are inside the mapping, which is as long as the shape.
         let (entry, record) = unsafe {

@@ -1,22 +1,21 @@
-//! What prompts look for in a store and nobody here knows to be there: a store has more objects than a worker
-//! remembers.
+//! What prompts look for in a store, which has more objects than a worker remembers.
 //!
-//! A lookup follows the identities of a prompt from the first unknown one on: it asks for one block, then for
-//! twice as many, and so on, as long as all of them are there. So a prompt that nobody computed before costs one
-//! question a group, and one that is in the store few rounds. No prompt waits for an answer. Here is which
-//! questions there are; asking is the tier's.
+//! A lookup follows the identities of a prompt from the first unknown one on. It asks for one block, then for twice as
+//! many, and so on, as long as all of them are there. So a prompt that no worker computed before costs one question per
+//! group, and a prompt that is in the store few rounds. No prompt waits for an answer. This file says which questions
+//! to ask; the tier asks them.
 
 use domain::{BlockHash, GroupId, SeqKey};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use transport::TransferId;
 
-/// Lookups at once. Of one more nothing is looked for: its prompt is computed.
+/// Lookups at once. Without a lookup, a prompt is computed.
 const LOOKUPS_MAX: usize = 64;
 /// Blocks of a prompt that are looked for: with the lookups, how many identities wait here.
 const BLOCKS_MAX: usize = 8192;
 /// Blocks of a round.
 const ROUND_MAX: usize = 64;
-/// Questions under way, of all lookups: fewer than requests may be, for prompts wait for the others.
+/// Questions in progress, of all lookups: fewer than requests may be, because prompts wait for the others.
 const QUESTIONS_MAX: usize = 16;
 
 /// Whether a record is there.
@@ -41,7 +40,7 @@ pub(super) struct Found {
 /// All of them.
 pub(super) struct Lookups {
     groups: u16,
-    /// The first one is asked for first.
+    /// In the order in which they are served.
     lookups: VecDeque<Lookup>,
     under_way: HashMap<TransferId, Question>,
     /// The number of the next lookup.
@@ -49,7 +48,7 @@ pub(super) struct Lookups {
 }
 
 struct Lookup {
-    /// That no other has, nor one before it whose answers are still to come.
+    /// Unique, also among earlier lookups whose answers are still to come.
     number: u64,
     prompt: SeqKey,
     chain: Vec<BlockHash>,
@@ -67,12 +66,12 @@ struct Lookup {
 }
 
 impl Lookups {
-    /// None yet, for a model with so many groups.
+    /// Makes an empty list, for a model with so many groups.
     pub(super) fn new(groups: u16) -> Self {
         Self { groups, lookups: VecDeque::new(), under_way: HashMap::new(), next: 0 }
     }
 
-    /// A prompt looks for these blocks.
+    /// Adds a lookup of these blocks of a prompt.
     pub(super) fn follow(&mut self, prompt: SeqKey, mut chain: Vec<BlockHash>) {
         let twice = self.lookups.iter().any(|lookup| lookup.prompt == prompt || lookup.chain.first() == chain.first());
         if chain.is_empty() || twice || self.lookups.len() >= LOOKUPS_MAX {
@@ -95,7 +94,7 @@ impl Lookups {
         self.lookups.push_back(lookup);
     }
 
-    /// The next question, if another may be under way.
+    /// Takes the next question, if one more may be in progress.
     pub(super) fn next(&mut self) -> Option<Question> {
         if self.under_way.len() >= QUESTIONS_MAX {
             return None;
@@ -105,18 +104,18 @@ impl Lookups {
         lookup.questions.pop_front()
     }
 
-    /// The question is under way.
+    /// Notes that the question is in progress.
     pub(super) fn asked(&mut self, id: TransferId, question: Question) {
         self.under_way.insert(id, question);
     }
 
-    /// Whether this is one of the questions.
+    /// Returns whether this is one of the questions in progress.
     pub(super) fn is_asked(&self, id: TransferId) -> bool {
         self.under_way.contains_key(&id)
     }
 
-    /// A question was answered: whether it is there; `None`: the store failed, and the lookup is lost. What a
-    /// round found, if that was its end.
+    /// Notes the answer to a question: whether the record is there. `None`: the store failed, and the lookup is lost.
+    /// Returns what a round found, if this was its last answer.
     pub(super) fn answered(&mut self, id: TransferId, there: Option<bool>) -> Option<Found> {
         let question = self.under_way.remove(&id)?;
         let at = self.lookups.iter().position(|lookup| lookup.number == question.lookup)?;
@@ -144,14 +143,15 @@ impl Lookups {
         Some(found)
     }
 
-    /// Nothing is looked for any more.
+    /// Removes all lookups.
     pub(super) fn clear(&mut self) {
         self.lookups.clear();
     }
 }
 
 impl Lookup {
-    /// Begins the next round. A group with a window may lack what another has, so a block is there if any group has it.
+    /// Begins the next round. A group with a window may lack what another group has, so a block counts as there if any
+    /// group has it.
     fn go_on(&mut self, groups: u16) {
         let begin = self.end;
         self.width = self.width.min(ROUND_MAX).min(self.chain.len() - begin);

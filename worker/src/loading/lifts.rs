@@ -1,83 +1,26 @@
-//! Lifts: what a prompt will need of the disk or the store is read into the host tier while it waits for room on the
-//! device, from where it comes sooner when there is room.
+//! Lifts: while a prompt waits for room on the device, what it will need of the disk or the store is read into the host
+//! tier, from where it is loaded sooner.
 //!
-//! The router sends a prompt to its workers as soon as it has placed it, so a prompt that waits does so here, and its
-//! place in the queue and how long what runs may still take say when it will have room. Prompts are served in the order
-//! of that deadline, and nothing is begun that would come too late: it would be read twice. A tier is lifted from while
-//! no load reads from it; so nobody waits longer for that, and the measured speeds are those of loads.
+//! The router sends a prompt to its workers as soon as it has placed it, so a prompt that waits does so here. Its place
+//! in the queue, and how long running sequences may still take, say when it will have room. Prompts are served in the
+//! order of that time. A lift that would end later is not begun: its record would be read twice. A tier is lifted from
+//! only while no load reads from it, so no prompt waits longer because of lifts, and measured speeds are those of
+//! loads.
 
-use super::prefix;
-use crate::core::Core;
-use domain::{BlockHash, GroupId, SeqKey, Time};
+use super::lift_queue::{LiftInProgress, Liftable};
+use super::loader::{Loader, cacheable};
+use domain::{GroupId, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierLift, TierRead};
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 use std::time::Duration;
 use tiers::{LOAD_WAIT_MAX, Record};
 
-/// Lifts under way at once.
+/// Lifts in progress at most.
 const LIFTS_MAX: usize = 8;
 
-/// A record to lift, and where it is.
-type Liftable = (Tier, GroupId, BlockHash);
-
-/// A lift under way.
-#[derive(Debug)]
-struct UnderWay {
-    prompt: SeqKey,
-    lift: TierLift,
-    /// The tier that moves it: where it is read, and then where it lands.
-    by: Tier,
-}
-
-/// What is lifted and will be, for prompts that wait for room.
-#[derive(Debug, Default)]
-pub(crate) struct Lifts {
-    /// Prompts that nobody looked at yet, the first one first.
-    queue: VecDeque<SeqKey>,
-    /// The prompt that is served, and what is still to be lifted for it.
-    serving: Option<(SeqKey, VecDeque<Liftable>)>,
-    under_way: Vec<UnderWay>,
-    /// Prompts that wait still, for which something was lifted or is.
-    served: BTreeSet<SeqKey>,
-    /// The prompt that has room and waits for its lifts to end, and since when.
-    stopping: Option<(SeqKey, Time)>,
-}
-
-impl Lifts {
-    /// Lifts under way, and prompts that something is or will be lifted for.
-    pub(crate) fn len(&self) -> usize {
-        self.under_way.len() + self.queue.len() + usize::from(self.serving.is_some()) + self.served.len()
-    }
-
-    /// The prompt waits for room, behind all that wait already.
-    pub(super) fn wait(&mut self, prompt: SeqKey) {
-        self.queue.push_back(prompt);
-    }
-
-    /// Nothing more is begun for the prompt.
-    fn stop(&mut self, prompt: SeqKey) {
-        self.queue.retain(|&waits| waits != prompt);
-        self.serving.take_if(|(serves, _)| *serves == prompt);
-    }
-
-    /// Lifts under way for the prompt.
-    fn of(&self, prompt: SeqKey) -> impl Iterator<Item = &UnderWay> {
-        self.under_way.iter().filter(move |one| one.prompt == prompt)
-    }
-
-    /// The lift was read, and lands now.
-    fn lands(&mut self, lift: &TierLift) {
-        let read = self.under_way.iter_mut().filter(|one| one.lift.to == lift.to);
-        read.for_each(|one| one.by = lift.to.tier);
-    }
-
-    fn ended(&mut self, lift: &TierLift) {
-        self.under_way.retain(|one| one.lift.to != lift.to);
-    }
-}
-
-/// When so many tokens are free: sequences end after so many seconds each, and give back so many tokens. Infinite:
-/// these are not enough.
+/// Returns after how many seconds so many missing tokens are free, if sequences end after so many seconds each and give
+/// back so many tokens. Infinite: these are not enough.
 fn room_after(mut ends: Vec<(f32, u32)>, mut missing: u64) -> f32 {
     ends.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let last = ends.into_iter().find(|(_, tokens)| {
@@ -87,14 +30,14 @@ fn room_after(mut ends: Vec<(f32, u32)>, mut missing: u64) -> f32 {
     last.map_or(f32::INFINITY, |(seconds, _)| seconds)
 }
 
-impl Core {
-    /// Begins to lift what prompts that wait for room will need, as much as may be under way.
-    pub(crate) fn lift(&mut self) {
+impl Loader<'_> {
+    /// Begins lifts for prompts that wait for room, up to [`LIFTS_MAX`].
+    pub(crate) fn begin_lifts(&mut self) {
         if !self.tiers.contains_key(&Tier::Host) {
             return;
         }
         let mut room = None;
-        while self.lifts.under_way.len() < LIFTS_MAX {
+        while self.lifts.in_progress.len() < LIFTS_MAX {
             let Some((prompt, records)) = &mut self.lifts.serving else {
                 let Some(next) = self.lifts.queue.pop_front() else { return };
                 self.lifts.serving = Some((next, self.liftable(next)));
@@ -106,7 +49,7 @@ impl Core {
                 continue;
             };
             let prompt = *prompt;
-            if self.rates.is_asked(tier) || !self.kv.may_lift(group) {
+            if self.rates.is_reading(tier) || !self.kv.may_lift(group) {
                 return;
             }
             let room_s = *room.get_or_insert_with(|| self.room_in_s(prompt));
@@ -119,18 +62,18 @@ impl Core {
             records.pop_front();
             let Some(sequence) = self.sequences.get(&prompt) else { continue };
             if let Some(lift) = self.kv.lift(tier, group, hash, sequence.scope.tenant()) {
-                self.lifts.under_way.push(UnderWay { prompt, lift, by: tier });
+                self.lifts.in_progress.push(LiftInProgress { prompt, lift, by: tier });
                 self.lifts.served.insert(prompt);
                 self.tier(tier).lift(prompt, lift);
             }
         }
     }
 
-    /// What is worth lifting for a prompt: what would come sooner from the host tier than from where it is, if that is
-    /// sooner than computing it.
+    /// Returns the records that are worth lifting for a prompt: those that the host tier would deliver sooner than
+    /// their own tier, if loading from the host tier is sooner than computing.
     fn liftable(&mut self, prompt: SeqKey) -> VecDeque<Liftable> {
         let Some(sequence) = self.sequences.get(&prompt) else { return VecDeque::new() };
-        let chain = prefix(sequence, sequence.tokens.len() as u32, self.config.layout.block_tokens);
+        let chain = cacheable(&sequence.chain, sequence.tokens.len() as u32, self.config.layout.block_tokens);
         let cached = self.kv.cached_tokens(chain);
         let loadable = self.kv.loadable_tokens(chain, cached);
         if loadable == cached {
@@ -145,16 +88,16 @@ impl Core {
         records.into()
     }
 
-    /// How long one more record of the tier takes behind those that are lifted from there.
+    /// Predicts the seconds of one more record of the tier, behind those that are being lifted from there.
     fn lift_s(&self, tier: Tier, group: GroupId) -> f32 {
-        let of_tier = self.lifts.under_way.iter().filter(|one| one.lift.from.tier == tier);
+        let of_tier = self.lifts.in_progress.iter().filter(|one| one.lift.from.tier == tier);
         let before: u64 = of_tier.map(|one| self.record_bytes(one.lift.from.slot.group)).sum();
         self.rates.load_s(&[(tier, before + self.record_bytes(group))])
     }
 
-    /// How long the prompt, which waits for room, will wait for it: until so many of those that run have said all they
-    /// may that there is room for it and for all before it. They may end sooner; then what is lifted too late was read
-    /// in vain.
+    /// Predicts after how many seconds a waiting prompt has room: when enough running sequences have reached their
+    /// longest answer that there is room for the prompt and for all before it. They may end sooner. A lift that is too
+    /// late then was in vain.
     fn room_in_s(&self, prompt: SeqKey) -> f32 {
         let own = self.sequences.get(&prompt).map_or(0, |sequence| sequence.tokens.len() as u64);
         let needed = self.scheduler.tokens_before(prompt, |key| self.is_held(key)) + own;
@@ -168,8 +111,8 @@ impl Core {
         room_after(ends.collect(), needed.saturating_sub(self.kv.room_tokens()))
     }
 
-    /// A record was read to be lifted, or was not. If its prompt waits still, it goes to the host tier.
-    pub(super) fn lifted(
+    /// Handles the end of a lift's read. If its prompt still waits, the record goes to the host tier.
+    pub(super) fn on_lifted(
         &mut self,
         prompt: SeqKey,
         lift: TierLift,
@@ -178,15 +121,15 @@ impl Core {
         elapsed: Duration,
     ) {
         let bytes = self.record_bytes(lift.from.slot.group);
-        self.meters.tiers.read(lift.from.tier, end, bytes, elapsed);
+        self.meters.read(lift.from.tier, end, bytes, elapsed);
         self.kv.lifted(&lift, end);
         match record.filter(|_| end == ReadEnd::Good) {
             Some(record) if self.lifts.served.contains(&prompt) => {
-                self.lifts.lands(&lift);
+                self.lifts.on_landing(&lift);
                 self.tier(lift.to.tier).land(prompt, lift, record);
             }
             _ => {
-                self.lifts.ended(&lift);
+                self.lifts.remove(&lift);
                 if end == ReadEnd::Good {
                     self.kv.landed(&lift, false);
                 }
@@ -194,72 +137,67 @@ impl Core {
         }
     }
 
-    /// A record that was lifted was written to the host tier, or was not.
-    pub(super) fn landed(&mut self, prompt: SeqKey, lift: TierLift, there: bool, elapsed: Duration) {
-        self.lifts.ended(&lift);
+    /// Handles the end of a lift's write to the host tier. `there`: the record is in its place.
+    pub(super) fn on_landed(&mut self, prompt: SeqKey, lift: TierLift, there: bool, elapsed: Duration) {
+        self.lifts.remove(&lift);
         self.kv.landed(&lift, there);
         if there {
-            self.meters.tiers.lifted(lift.to.tier, self.record_bytes(lift.to.slot.group), elapsed);
+            self.meters.lifted(lift.to.tier, self.record_bytes(lift.to.slot.group), elapsed);
         }
         if !self.lifts.served.contains(&prompt) {
             self.kv.forget_lifts(&[lift.hash]);
         }
     }
 
-    /// The prompt has room: nothing more is lifted for it, and what has not come yet it will read itself. Whether all
-    /// lifts for it have ended, so that nothing is read twice at once; a tier that ends none of them is not waited for
-    /// beyond [`LOAD_WAIT_MAX`].
-    pub(super) fn stop_lifts(&mut self, now: Time, prompt: SeqKey) -> bool {
+    /// Stops lifts for a prompt that has room: it reads itself what has not arrived. `Break`: lifts for it have not
+    /// ended, and no record is read twice at once. A tier that ends none of them is waited for at most
+    /// [`LOAD_WAIT_MAX`].
+    pub(super) fn stop_lifts(&mut self, now: Time, prompt: SeqKey) -> ControlFlow<()> {
         self.lifts.stop(prompt);
-        let tiers: BTreeSet<Tier> = self.lifts.of(prompt).map(|one| one.by).collect();
+        let tiers: BTreeSet<Tier> = self.lifts.for_prompt(prompt).map(|one| one.by).collect();
         if tiers.is_empty() {
             self.lifts.stopping = None;
-            return true;
+            return ControlFlow::Continue(());
         }
         match self.lifts.stopping.filter(|(of, _)| *of == prompt) {
             None => {
                 self.lifts.stopping = Some((prompt, now));
-                self.tiers.values_mut().for_each(|tier| tier.cancel(prompt));
-                false
+                self.cancel_moves(prompt);
+                ControlFlow::Break(())
             }
-            Some((_, since)) if now.since(since) < LOAD_WAIT_MAX => false,
+            Some((_, since)) if now.since(since) < LOAD_WAIT_MAX => ControlFlow::Break(()),
             Some(_) => {
                 for tier in tiers {
                     let reason = "what it was to lift was waited for, and nothing was moved meanwhile";
-                    self.rely(tier, reason, |tier| tier.overdue(now));
+                    self.update_availability(tier, reason, |tier| tier.overdue(now));
                 }
-                true
+                ControlFlow::Continue(())
             }
         }
     }
 
-    /// A load reads these records itself: lifts under way of any of them are given up, with what else is being lifted
-    /// for their prompts.
-    pub(super) fn give_way(&mut self, reads: &[TierRead]) {
-        let doubled = |lift: &TierLift| reads.iter().any(|read| read.place == lift.from);
+    /// Cancels lifts of records that a load reads itself, with all other lifts for their prompts.
+    pub(super) fn cancel_doubled_lifts(&mut self, reads: &[TierRead]) {
+        let is_doubled = |lift: &TierLift| reads.iter().any(|read| read.place == lift.from);
         let prompts: BTreeSet<SeqKey> =
-            self.lifts.under_way.iter().filter(|one| doubled(&one.lift)).map(|one| one.prompt).collect();
+            self.lifts.in_progress.iter().filter(|one| is_doubled(&one.lift)).map(|one| one.prompt).collect();
         for prompt in prompts {
-            self.tiers.values_mut().for_each(|tier| tier.cancel(prompt));
+            self.cancel_moves(prompt);
         }
     }
 
-    /// The prompt waits for room no more, and read what it needed: what else was lifted for it was so in vain.
+    /// Ends all lifts for a prompt that no longer waits for room. What it has not read by now was lifted in vain.
     pub(super) fn forget_lifts(&mut self, prompt: SeqKey) {
         self.lifts.stop(prompt);
         if !self.lifts.served.remove(&prompt) {
             return;
         }
-        if self.lifts.of(prompt).next().is_some() {
-            self.tiers.values_mut().for_each(|tier| tier.cancel(prompt));
+        if self.lifts.for_prompt(prompt).next().is_some() {
+            self.cancel_moves(prompt);
         }
         if let Some(sequence) = self.sequences.get(&prompt) {
             self.kv.forget_lifts(&sequence.chain);
         }
-    }
-
-    fn record_bytes(&self, group: GroupId) -> u64 {
-        self.config.layout.stored_bytes(usize::from(group.0)) as u64
     }
 }
 

@@ -1,15 +1,16 @@
 //! Which records a worker reads for which prompts, and when.
 
-mod asked;
 mod lifts;
+mod peer_loads;
 mod world;
 
-use super::*;
 use crate::inbox::Inbound;
 use crate::sequence::PROMPT;
 use domain::session::Failure;
-use domain::{Epoch, RequestId};
+use domain::{Epoch, RequestId, SeqKey};
+use kv_manager::tiers::{ReadEnd, Tier};
 use std::time::Duration;
+use tiers::TierEvent;
 use world::{ELAPSED, tokens, world, world_of};
 
 /// Twelve seconds, of 16 blocks: long answers hold eleven to fourteen, and each prompt needs eleven.
@@ -296,7 +297,7 @@ fn what_is_found_while_a_prompt_waits_for_its_load_leaves_it_waiting_for_that() 
     world.submit(1, &held, 1);
     assert_eq!(world.reading(), [1]);
     let prompt = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: PROMPT };
-    let found = TierEnd::Found { tier: Tier::Disk, prompt, records: Vec::new(), last: true };
+    let found = TierEvent::Found { tier: Tier::Disk, prompt, records: Vec::new(), last: true };
     world.machine.handle(world.now, Inbound::Tier(found));
     world.step();
     assert_eq!(world.computed(1), None, "it waits for its load still");

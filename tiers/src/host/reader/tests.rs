@@ -54,11 +54,11 @@ impl Others {
         Self { rig: Rig::new(parts, ends, pools), known: BTreeSet::new() }
     }
 
-    fn note(&mut self, end: TierEnd) -> Option<ReadEnd> {
+    fn note(&mut self, end: TierEvent) -> Option<ReadEnd> {
         match end {
-            TierEnd::Learned { records, .. } => self.known.extend(records),
-            TierEnd::Forgotten { records, .. } => self.known.retain(|known| !records.contains(known)),
-            TierEnd::Read { end, .. } => return Some(end),
+            TierEvent::Learned { records, .. } => self.known.extend(records),
+            TierEvent::Forgotten { records, .. } => self.known.retain(|known| !records.contains(known)),
+            TierEvent::Read { end, .. } => return Some(end),
             end => panic!("{end:?}"),
         }
         None

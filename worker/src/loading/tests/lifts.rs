@@ -117,7 +117,7 @@ fn a_prompt_that_has_room_reads_what_has_not_landed_itself() {
 }
 
 fn settled() -> Inbound {
-    Inbound::Tier(TierEnd::Settled { tier: Tier::Disk, moved: true })
+    Inbound::Tier(TierEvent::Settled { tier: Tier::Disk, moved: true })
 }
 
 #[test]

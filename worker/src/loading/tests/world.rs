@@ -1,8 +1,8 @@
 //! A worker without thread, device or disk, and what it asked of them.
 
 use crate::config::WorkerConfig;
+use crate::core::Core;
 use crate::inbox::Inbound;
-use crate::loading::*;
 use crate::machine::Machine;
 use crate::offers::Offers;
 use crate::role::Role;
@@ -13,16 +13,16 @@ use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, FromWorker, Migrate, PeerInfo, Submit, ToWorker};
 use domain::{
-    Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams, StepId,
-    Token, WorkerId,
+    Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams,
+    SeqKey, StepId, Tenant, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
-use kv_manager::tiers::{Slot, TierConfig, TierLift, TierRecord, TierWrite, WritePolicy};
+use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WritePolicy};
 use scheduler::{SchedulerConfig, Work};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tiers::{Record, TierMover};
+use tiers::{Record, TierEvent, TierMover, TierParts};
 use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferId};
 
 /// Whose all records are.
@@ -380,14 +380,14 @@ impl World {
     }
 
     fn end(&mut self, key: SeqKey, read: TierRead, end: ReadEnd) {
-        let ended = TierEnd::Read { key, read, end, elapsed: Duration::from_millis(1) };
+        let ended = TierEvent::Read { key, read, end, elapsed: Duration::from_millis(1) };
         self.machine.handle(self.now, Inbound::Tier(ended));
         self.machine.admit(self.now);
     }
 
     /// A read that was abandoned leaves the tier.
     pub(super) fn settle(&mut self) {
-        let settled = TierEnd::Settled { tier: Tier::Disk, moved: false };
+        let settled = TierEvent::Settled { tier: Tier::Disk, moved: false };
         self.machine.handle(self.now, Inbound::Tier(settled));
     }
 
@@ -403,7 +403,7 @@ impl World {
         let lifts = std::mem::take(&mut self.notes().lifts);
         for (prompt, lift) in lifts {
             let record = (end == ReadEnd::Good).then(|| Record::new(Box::default()));
-            let ended = TierEnd::Lifted { prompt, lift, end, record, elapsed: Duration::from_millis(1) };
+            let ended = TierEvent::Lifted { prompt, lift, end, record, elapsed: Duration::from_millis(1) };
             self.machine.handle(self.now, Inbound::Tier(ended));
         }
         self.machine.turn(self.now);
@@ -413,7 +413,7 @@ impl World {
     pub(super) fn land(&mut self) {
         let landing = std::mem::take(&mut self.notes().landing);
         for (prompt, lift) in landing {
-            let ended = TierEnd::Landed { prompt, lift, there: true, elapsed: Duration::from_millis(1) };
+            let ended = TierEvent::Landed { prompt, lift, there: true, elapsed: Duration::from_millis(1) };
             self.machine.handle(self.now, Inbound::Tier(ended));
         }
         self.machine.turn(self.now);

@@ -2,10 +2,11 @@
 
 use crate::attempts::Attempts;
 use crate::loading::{Loads, Pace};
+use crate::room::has_room;
 use crate::sequence::Sequence;
 use crate::sessions::Sessions;
 use domain::plan::BlockCopy;
-use domain::{BlockHash, SeqKey, Tenant, Time};
+use domain::{SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{Headway, KvSpace, Opened, Work};
 use std::collections::HashMap;
@@ -14,27 +15,21 @@ pub(crate) struct Space<'a> {
     pub(crate) kv: &'a mut KvManager,
     pub(crate) sequences: &'a HashMap<SeqKey, Sequence>,
     pub(crate) pace: Pace,
-    /// Copies that the next step of a sequence must begin with, and for whom.
+    /// Copies that the next step of a sequence must begin with, by sequence.
     pub(crate) copies: &'a mut Vec<(SeqKey, BlockCopy)>,
     /// Prompts that caught up with the cache, from where to where.
     pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
     pub(crate) loads: &'a Loads,
-    /// Where any session lets too much wait: whose sequences are whose.
+    /// Sessions and attempts, to find held sequences. `None`: no session has a full outbox.
     pub(crate) full: Option<(&'a Sessions, &'a Attempts)>,
-    /// How often one began to, or did no more.
+    /// How often a session's outbox became full, or stopped being full.
     pub(crate) turns: u64,
     pub(crate) now: Time,
 }
 
-/// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and for
-/// `before` more.
-pub(crate) fn has_room(kv: &KvManager, chain: &[BlockHash], tokens: u32, before: u64) -> bool {
-    u32::try_from(before).is_ok_and(|before| kv.has_room(chain, before.saturating_add(tokens)))
-}
-
 impl Space<'_> {
-    /// Whether the step computes block `number` of the prompt already, for another one: then it is there for both
-    /// in the next step. Its last token is no reason to wait, for each prompt computes that itself.
+    /// Returns whether the step already computes block `number` of the prompt for another prompt. Then both have it in
+    /// the next step. The last token is no reason to wait, because each prompt computes its own.
     fn is_coming(&self, sequence: &Sequence, number: u32, work: &[Work]) -> bool {
         let size = self.pace.block_tokens;
         let wanted = sequence.chain.get(number as usize);
@@ -46,7 +41,7 @@ impl Space<'_> {
 
 impl KvSpace for Space<'_> {
     fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened {
-        // Of a prompt that is computed here the last token is so in any case; of one that is fetched nothing is.
+        // The last token of a prompt is computed in any case, unless the prompt is fetched.
         let (chain, tenant, leave) = match self.sequences.get(&key) {
             Some(sequence) => (&sequence.chain[..], sequence.scope.tenant(), u32::from(!sequence.fetching)),
             None => (&[][..], Tenant::UNKNOWN, 1),
@@ -64,7 +59,7 @@ impl KvSpace for Space<'_> {
     fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool {
         let chain = self.sequences.get(&key).map_or(&[][..], |sequence| &sequence.chain);
         let missing = tokens.saturating_sub(self.kv.cached_tokens(chain));
-        // What runs, is loaded or is fetched from elsewhere is open.
+        // Whatever runs, is loaded or is fetched from another worker is open.
         let frees_room = before > 0 || self.kv.sequences_open() + self.kv.leases_live() > 0;
         !frees_room || has_room(self.kv, chain, missing, before)
     }
@@ -84,7 +79,7 @@ impl KvSpace for Space<'_> {
         let until = if self.is_coming(sequence, computed / self.pace.block_tokens, work) {
             computed
         } else {
-            self.loads.until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
+            self.loads.compute_until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
         };
         Headway { computed, until }
     }

@@ -1,6 +1,6 @@
-//! What computing prompts costs: something for each token, and something for each position that it attends to, so
-//! that the end of a long prompt is dearer than its beginning. Both are fitted to measured steps, by least squares
-//! that forget.
+//! What computing prompts costs: so many seconds for each token, and for each position that a token attends to. So the
+//! end of a long prompt costs more than its beginning. Both numbers are fitted to measured steps, by least squares in
+//! which older steps weigh less.
 
 use std::ops::Range;
 
@@ -12,15 +12,15 @@ const SPREAD_MIN: f64 = 0.01;
 
 /// What computing prompts costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Cost {
+pub(crate) struct PromptCost {
     /// Seconds of a token.
     pub(crate) token_s: f64,
     /// Seconds of a position that a token attends to.
     pub(crate) attended_s: f64,
 }
 
-impl Cost {
-    /// How long computing these positions of a prompt takes.
+impl PromptCost {
+    /// Predicts how long it takes to compute these positions of a prompt.
     pub(crate) fn seconds(&self, positions: Range<u32>) -> f32 {
         (f64::from(positions.end - positions.start) * self.token_s + attended(&positions) * self.attended_s) as f32
     }
@@ -32,7 +32,7 @@ fn attended(positions: &Range<u32>) -> f64 {
     (end - start) * (start + end) / 2.0
 }
 
-/// Steps that were measured: moments of their tokens, the positions that these attend to, and the seconds that
+/// Measured steps: moments of their tokens, the positions that these attend to, and the seconds that
 /// they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps {
@@ -55,7 +55,7 @@ impl Steps {
     }
 
     /// What fits them best. `None`: there was none.
-    pub(super) fn cost(&self) -> Option<Cost> {
+    pub(super) fn cost(&self) -> Option<PromptCost> {
         let Self { tokens: [tt, ts], attended: [aa, as_], both } = *self;
         if tt == 0.0 {
             return None;
@@ -63,7 +63,7 @@ impl Steps {
         let determinant = tt * aa - both * both;
         let (token_s, attended_s) = ((ts * aa - as_ * both) / determinant, (as_ * tt - ts * both) / determinant);
         let fits = determinant > SPREAD_MIN * tt * aa && token_s >= 0.0 && attended_s >= 0.0;
-        Some(if fits { Cost { token_s, attended_s } } else { Cost { token_s: ts / tt, attended_s: 0.0 } })
+        Some(if fits { PromptCost { token_s, attended_s } } else { PromptCost { token_s: ts / tt, attended_s: 0.0 } })
     }
 }
 
@@ -71,7 +71,7 @@ impl Steps {
 mod tests {
     use super::*;
 
-    const TRUE: Cost = Cost { token_s: 2e-4, attended_s: 5e-8 };
+    const TRUE: PromptCost = PromptCost { token_s: 2e-4, attended_s: 5e-8 };
 
     /// A prompt of so many tokens, in chunks of 512; each step takes a part more or less than it should.
     fn compute(steps: &mut Steps, tokens: u32, noise: f64) {

@@ -1,8 +1,8 @@
-//! Where the tokens of a prompt came from, and how long that took: of each prompt once, when its first token is
-//! sampled.
+//! Where the tokens of a prompt came from, and how long that took. It is reported once per prompt, when its first token
+//! is sampled.
 //!
-//! What is deliberately absent: what came over a handoff. A prompt is accounted for by the worker that computes
-//! its last token.
+//! Deliberately absent: tokens that came over a handoff. The worker that computes a prompt's last token reports its
+//! sources.
 
 use domain::Time;
 use kv_manager::tiers::Tier;
@@ -23,7 +23,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// All of them.
+    /// All sources, `Computed` last.
     pub(crate) const ALL: [Self; 7] = [
         Self::Device,
         Self::Peer,
@@ -34,7 +34,7 @@ impl Source {
         Self::Computed,
     ];
 
-    /// Its name.
+    /// Returns its name in metrics and in the timeline.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -45,40 +45,40 @@ impl Source {
     }
 }
 
-/// Tokens that came from a source, and how long that took: from a peer or a tier since the prompt came, and
-/// computed since it was begun. What lies on the device takes no time.
+/// What a prompt got from one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) tokens: u32,
+    /// Time from the prompt's arrival to the last block, from a peer or a tier; of computed tokens, the time since the
+    /// prompt began. `None`: the tokens were on the device.
     pub(crate) took: Option<Duration>,
 }
 
-/// What a prompt took from where until now.
+/// What a prompt got from each source until now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// When it was begun; `None`: it was not, or was told of already.
+    /// When its computation began. `None`: it did not begin, or its sources were reported.
     begun: Option<Time>,
-    /// Blocks that a peer or tiers brought for it and it did not take yet, by number, with the slowest source that
-    /// each came from.
+    /// Blocks that a peer or tiers delivered and the prompt has not taken yet, by number, each with its slowest source.
     brought: BTreeMap<u32, Source>,
     shares: BTreeMap<Source, Share>,
 }
 
 impl Sources {
-    /// The source brought a block, so long after the prompt came.
+    /// Notes that a source delivered a block, so long after the prompt arrived.
     pub(crate) fn brought(&mut self, number: u32, source: Source, took: Duration) {
         self.brought.insert(number, source);
         self.shares.entry(source).or_default().took = Some(took);
     }
 
-    /// The prompt is begun; that many of its tokens are there.
+    /// Notes that the prompt begins with so many tokens that are there already.
     pub(crate) fn begin(&mut self, now: Time, tokens: u32, block_tokens: u32) {
         self.begun = Some(now);
         self.shares.values_mut().for_each(|share| share.tokens = 0);
         self.take(0, tokens, block_tokens);
     }
 
-    /// The prompt takes these positions, which it need not compute. Both are begins of blocks.
+    /// Notes that the prompt takes these positions instead of computing them. Both are starts of blocks.
     pub(crate) fn take(&mut self, from: u32, to: u32, block_tokens: u32) {
         for number in from / block_tokens..to / block_tokens {
             let source = self.brought.remove(&number).unwrap_or(Source::Device);
@@ -86,12 +86,12 @@ impl Sources {
         }
     }
 
-    /// Whether the prompt was begun, and not told of yet.
+    /// Returns whether the prompt began and its sources were not reported yet.
     pub(crate) fn is_open(&self) -> bool {
         self.begun.is_some()
     }
 
-    /// All `tokens` of the prompt are there: the share of each source that it has some from. Nothing is left.
+    /// Ends the account of a prompt of so many tokens. Returns the share of each source that delivered some.
     pub(crate) fn end(&mut self, now: Time, tokens: u32) -> BTreeMap<Source, Share> {
         let Self { begun, mut shares, .. } = std::mem::take(self);
         shares.retain(|_, share| share.tokens > 0);

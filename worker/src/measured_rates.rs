@@ -1,13 +1,13 @@
-//! How fast this worker was lately: what placement predicts with.
+//! How fast this worker was lately. Placement and the decision about loads predict with it.
 
-mod cost;
+mod prompt_cost;
 
-pub(crate) use cost::Cost;
+pub(crate) use prompt_cost::PromptCost;
 
-use cost::Steps;
 use domain::Time;
 use domain::plan::StepOutput;
 use kv_manager::tiers::Tier;
+use prompt_cost::Steps;
 use scheduler::Work;
 use std::ops::Range;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use std::time::Duration;
 const NEWEST: f32 = 0.2;
 /// A step of at least this many prompt rows says how fast prompts are.
 const PROMPT_ROWS_MIN: u32 = 16;
-/// Of so many prompts that are computed since their tiers are slower, the last is loaded beside that.
-const TRIED_EVERY: u32 = 16;
+/// Of so many prompts that are computed because their tiers are slower, one is loaded as well.
+const PROBE_EVERY: u32 = 16;
 
-/// Moving averages; 0 where nothing was measured yet.
+/// Moving averages. 0: nothing was measured yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rates {
     pub(crate) prefill_tokens_per_s: f32,
@@ -28,30 +28,32 @@ pub(crate) struct Rates {
     pub(crate) decode_step_s: f32,
     pub(crate) fetch_bytes_per_s: f32,
     /// By [`Tier`].
-    flows: [Flow; Tier::ALL.len()],
-    /// Prompts since the last whose tiers were tried though they are slower.
-    computed: u32,
+    tiers: [TierRate; Tier::ALL.len()],
+    /// Prompts that were computed because their tiers are slower, since the last one that was loaded as well.
+    slower_prompts: u32,
 }
 
-/// How fast a tier is read. What waits for others in it is no slower for that, so bytes are counted over the time
-/// in which it had anything to do.
+/// How fast a tier is read. A read that waits behind others is no slower for that, so bytes are counted over the time
+/// in which the tier had any read to do.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct TierRate {
     bytes_per_s: f32,
-    /// Bytes of the measurements, on average.
+    /// Bytes of a measurement, on average.
     measured: f32,
-    /// Bytes that were asked for and neither came nor failed.
-    asked: u64,
-    /// Bytes that came since the last measurement, or since there was nothing to do, and when the last of them did.
-    came: u64,
+    /// Bytes that were requested and neither arrived nor failed.
+    requested: u64,
+    /// Bytes that arrived since `since`.
+    arrived: u64,
+    /// When the last measurement ended, or the tier got something to do.
     since: Time,
+    /// When the last bytes arrived.
     last: Time,
 }
 
-impl Flow {
-    /// Takes a measurement. It weighs by its bytes: of a small one most is the time that any read takes, however short.
+impl TierRate {
+    /// Ends a measurement. It weighs by its bytes: a small one measures mostly the time that any read takes.
     fn measure(&mut self) {
-        let (bytes, seconds) = (self.came as f32, self.last.since(self.since).as_secs_f32());
+        let (bytes, seconds) = (self.arrived as f32, self.last.since(self.since).as_secs_f32());
         if bytes == 0.0 || seconds == 0.0 {
             return;
         }
@@ -62,11 +64,12 @@ impl Flow {
             self.bytes_per_s += weight * (bytes / seconds - self.bytes_per_s);
             self.measured += weight * (bytes - self.measured);
         }
-        (self.came, self.since) = (0, self.last);
+        (self.arrived, self.since) = (0, self.last);
     }
 }
 
 impl Rates {
+    /// Measures a step.
     pub(crate) fn step(&mut self, work: &[Work], output: &StepOutput) {
         let rows: u32 = work.iter().map(|work| work.count).sum();
         let decodes = work.iter().filter(|work| work.count == 1).count() as u32;
@@ -79,85 +82,90 @@ impl Rates {
         }
     }
 
+    /// Measures a fetch that was on the wire for so long.
     pub(crate) fn fetch(&mut self, bytes: u64, wire: Duration) {
         if !wire.is_zero() && bytes > 0 {
             average(&mut self.fetch_bytes_per_s, bytes as f32 / wire.as_secs_f32());
         }
     }
 
-    /// So many bytes are asked of a tier.
-    pub(crate) fn asked(&mut self, now: Time, tier: Tier, bytes: u64) {
-        let flow = &mut self.flows[tier as usize];
-        if flow.asked == 0 {
-            (flow.came, flow.since) = (0, now);
+    /// Notes that so many bytes were requested of a tier.
+    pub(crate) fn note_requested(&mut self, now: Time, tier: Tier, bytes: u64) {
+        let rate = &mut self.tiers[tier as usize];
+        if rate.requested == 0 {
+            (rate.arrived, rate.since) = (0, now);
         }
-        flow.asked += bytes;
+        rate.requested += bytes;
     }
 
-    /// So many bytes that were asked of a tier came, or did not. `over`: they were the last of their load.
-    pub(crate) fn read(&mut self, now: Time, tier: Tier, bytes: u64, came: bool, over: bool) {
-        let flow = &mut self.flows[tier as usize];
-        flow.asked -= bytes;
-        if came {
-            (flow.came, flow.last) = (flow.came + bytes, now);
+    /// Notes that requested bytes arrived, or did not. `was_last`: they were the last of their load.
+    pub(crate) fn note_read(&mut self, now: Time, tier: Tier, bytes: u64, arrived: bool, was_last: bool) {
+        let rate = &mut self.tiers[tier as usize];
+        rate.requested -= bytes;
+        if arrived {
+            (rate.arrived, rate.last) = (rate.arrived + bytes, now);
         }
-        if over || flow.asked == 0 {
-            flow.measure();
+        if was_last || rate.requested == 0 {
+            rate.measure();
         }
     }
 
-    /// What computing prompts costs. As long as it was not measured, they are rather loaded.
-    pub(crate) fn cost(&self) -> Cost {
-        self.steps.cost().unwrap_or(Cost { token_s: f64::INFINITY, attended_s: 0.0 })
+    /// Returns what computing prompts costs. Infinite as long as it was not measured, so that prompts are loaded.
+    pub(crate) fn cost(&self) -> PromptCost {
+        self.steps.cost().unwrap_or(PromptCost { token_s: f64::INFINITY, attended_s: 0.0 })
     }
 
-    /// How long computing these positions of a prompt takes.
+    /// Predicts how many seconds it takes to compute these positions of a prompt.
     pub(crate) fn compute_s(&self, positions: Range<u32>) -> f32 {
         if positions.is_empty() { 0.0 } else { self.cost().seconds(positions) }
     }
 
-    /// How long loading so many bytes takes, from tiers that are read side by side, behind what they were asked
-    /// for before. What was never measured is tried: it is predicted to take no time.
+    /// Predicts how many seconds it takes to load so many bytes from tiers that are read in parallel, behind what was
+    /// requested of them before. 0 for a tier that was never measured, so that it is tried.
     pub(crate) fn load_s(&self, bytes: &[(Tier, u64)]) -> f32 {
         let seconds = |&(tier, bytes): &(Tier, u64)| {
-            let Flow { bytes_per_s, asked, .. } = self.flows[tier as usize];
-            if bytes_per_s == 0.0 || bytes == 0 { 0.0 } else { (asked + bytes) as f32 / bytes_per_s }
+            let TierRate { bytes_per_s, requested, .. } = self.tiers[tier as usize];
+            if bytes_per_s == 0.0 || bytes == 0 { 0.0 } else { (requested + bytes) as f32 / bytes_per_s }
         };
         bytes.iter().map(seconds).fold(0.0, f32::max)
     }
 
-    /// Tokens a second that lately came from the tier, where each has so many bytes there. 0: none did yet.
+    /// Returns the tokens per second that the tier delivered lately, where a token takes so many bytes. 0: none yet.
     pub(crate) fn tokens_per_s(&self, tier: Tier, token_bytes: f32) -> f32 {
-        self.flows[tier as usize].bytes_per_s / token_bytes
+        self.tiers[tier as usize].bytes_per_s / token_bytes
     }
 
-    /// How long fetching so many bytes from another worker takes. What was never measured is tried: it is
-    /// predicted to take no time.
+    /// Predicts how many seconds it takes to fetch so many bytes from another worker. 0 as long as no fetch was
+    /// measured, so that one is tried.
     pub(crate) fn fetch_s(&self, bytes: u64) -> f32 {
         if self.fetch_bytes_per_s == 0.0 { 0.0 } else { bytes as f32 / self.fetch_bytes_per_s }
     }
 
-    /// Whether a load reads from the tier.
-    pub(crate) fn is_asked(&self, tier: Tier) -> bool {
-        self.flows[tier as usize].asked > 0
+    /// Returns whether a load reads from the tier.
+    pub(crate) fn is_reading(&self, tier: Tier) -> bool {
+        self.tiers[tier as usize].requested > 0
     }
 
-    /// Whether a tier is read faster than the other one, or nobody knows.
+    /// Returns whether a tier is read faster than the other one, or one of them was never measured.
     pub(crate) fn may_be_faster(&self, tier: Tier, than: Tier) -> bool {
-        let [one, other] = [tier, than].map(|tier| self.flows[tier as usize].bytes_per_s);
+        let [one, other] = [tier, than].map(|tier| self.tiers[tier as usize].bytes_per_s);
         one == 0.0 || other == 0.0 || one > other
     }
 
-    /// How long a token of a running sequence takes. As long as it was not measured, for ever.
+    /// Returns the seconds of a token of a running sequence. Infinite as long as none was measured.
     pub(crate) fn decode_s(&self) -> f32 {
         if self.decode_step_s == 0.0 { f32::INFINITY } else { self.decode_step_s }
     }
 
-    /// A prompt is to be computed, since its tiers are slower. Whether they are tried all the same, beside that:
-    /// what is never read is never measured again either, however fast it has become.
-    pub(crate) fn tries_slower(&mut self) -> bool {
-        self.computed = (self.computed + 1) % TRIED_EVERY;
-        self.computed == 0
+    /// Returns whether the next prompt whose tiers are slower than computing is to be loaded as well. A tier that is
+    /// never read is never measured again, however fast it has become.
+    pub(crate) fn probe_is_pending(&self) -> bool {
+        self.slower_prompts + 1 == PROBE_EVERY
+    }
+
+    /// Counts a prompt whose tiers are slower than computing.
+    pub(crate) fn count_slower_tiers(&mut self) {
+        self.slower_prompts = (self.slower_prompts + 1) % PROBE_EVERY;
     }
 }
 
@@ -177,9 +185,9 @@ mod tests {
 
     /// A load of so many blocks, from `begun` on: each comes after `each_ms`, and the first one `later_ms` after that.
     fn load(rates: &mut Rates, begun: u64, blocks: u64, each_ms: u64, later_ms: u64) -> u64 {
-        (0..blocks).for_each(|_| rates.asked(at(begun), Tier::Disk, BLOCK));
+        (0..blocks).for_each(|_| rates.note_requested(at(begun), Tier::Disk, BLOCK));
         let end = |block: u64| begun + later_ms + block * each_ms;
-        (1..=blocks).for_each(|block| rates.read(at(end(block)), Tier::Disk, BLOCK, true, block == blocks));
+        (1..=blocks).for_each(|block| rates.note_read(at(end(block)), Tier::Disk, BLOCK, true, block == blocks));
         end(blocks)
     }
 
@@ -192,8 +200,14 @@ mod tests {
         let mut rates = Rates::default();
         let mut now = load(&mut rates, 1000, 1, 10_000, 0);
         let slow = load_s(&rates, 1);
-        let tried: Vec<u32> = (1..=2 * TRIED_EVERY).filter(|_| rates.tries_slower()).collect();
-        assert_eq!(tried, [TRIED_EVERY, 2 * TRIED_EVERY]);
+        let tried: Vec<u32> = (1..=2 * PROBE_EVERY)
+            .filter(|_| {
+                let probe = rates.probe_is_pending();
+                rates.count_slower_tiers();
+                probe
+            })
+            .collect();
+        assert_eq!(tried, [PROBE_EVERY, 2 * PROBE_EVERY]);
         tried.iter().for_each(|_| now = load(&mut rates, now, 1, 10, 0));
         assert!(load_s(&rates, 1) < slow / 100.0);
     }
@@ -218,14 +232,14 @@ mod tests {
         assert_eq!(load_s(&rates, 100), 0.1);
         // Four loads at once, one after the other in the tier.
         for number in 1..=4_u8 {
-            (0..100).for_each(|_| rates.asked(at(2000), Tier::Disk, BLOCK));
+            (0..100).for_each(|_| rates.note_requested(at(2000), Tier::Disk, BLOCK));
             assert_eq!(load_s(&rates, 100), 0.1 * f32::from(number + 1));
         }
-        (1..=400).for_each(|block| rates.read(at(2000 + block), Tier::Disk, BLOCK, true, block % 100 == 0));
+        (1..=400).for_each(|block| rates.note_read(at(2000 + block), Tier::Disk, BLOCK, true, block % 100 == 0));
         assert!((load_s(&rates, 100) - 0.1).abs() < 0.001, "{}", load_s(&rates, 100));
         // What is given up says nothing.
-        (0..100).for_each(|_| rates.asked(at(5000), Tier::Disk, BLOCK));
-        (0..100).for_each(|_| rates.read(at(9000), Tier::Disk, BLOCK, false, true));
+        (0..100).for_each(|_| rates.note_requested(at(5000), Tier::Disk, BLOCK));
+        (0..100).for_each(|_| rates.note_read(at(9000), Tier::Disk, BLOCK, false, true));
         assert!((load_s(&rates, 100) - 0.1).abs() < 0.001, "{}", load_s(&rates, 100));
     }
 }
