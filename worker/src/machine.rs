@@ -23,7 +23,7 @@ use domain::session::{Assignment, Failure, FromWorker, Submit, ToWorker};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, SubmitError};
 use kv_manager::Heard;
-use scheduler::{Admitted, Work};
+use scheduler::{Admitted, ConfigError, Work};
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl<R: Role> Machine<R> {
         role: R,
         device: Box<dyn Device>,
         transport: Box<dyn Transport>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ConfigError> {
         config.scheduler.check()?;
         Ok(Self {
             core: Core::new(config, transport),

@@ -47,7 +47,7 @@ pub struct WorkerParts<R> {
 pub enum StartError {
     /// The settings of the scheduler contradict each other.
     #[error("the scheduler's settings: {0}")]
-    Scheduler(String),
+    Scheduler(#[from] scheduler::ConfigError),
     /// No thread.
     #[error("a thread of worker {worker} could not be started: {source}")]
     Thread {
@@ -99,7 +99,7 @@ impl Worker {
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
-        let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
+        let machine = Machine::new(config, role, device, Box::new(agent))?;
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
         let (failure, waker) = (input.failure().clone(), input.clone());
