@@ -33,27 +33,17 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Opens an attempt; `false` if it is open already.
-    pub(crate) fn open(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        submit: Submit,
-        scope: Scope,
-        block_tokens: u32,
-    ) -> bool {
+    /// Opens an attempt that is not open.
+    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit, scope: Scope, block_tokens: u32) {
         let id = (submit.request, submit.epoch);
-        if self.open.contains_key(&id) {
-            return false;
-        }
         let deadline = now + submit.deadline;
         let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
         self.deadlines.insert((deadline, id.0, id.1));
         let mut chain = Vec::with_capacity(submit.prompt.len() / block_tokens as usize);
         scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
         let chain = Arc::new(chain);
-        self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
-        true
+        let before = self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
+        debug_assert!(before.is_none(), "the machine ignores a submit that arrives twice");
     }
 
     /// Sequences of all that are open.

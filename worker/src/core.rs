@@ -13,7 +13,7 @@ use crate::space::{Space, has_room};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
-use domain::session::{Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Submit, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
@@ -33,7 +33,7 @@ pub struct Core {
     /// Block pools, leases, prefix index.
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
-    pub transport: Box<dyn Transport>,
+    pub(crate) transport: Box<dyn Transport>,
     /// The tiers below.
     pub(crate) tiers: BTreeMap<Tier, TierHandle>,
     pub(crate) loads: Loads,
@@ -164,13 +164,17 @@ impl Core {
         self.scheduler.queued_tokens(|key| self.is_held(key))
     }
 
-    /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that
-    /// other workers still compute. One that was preempted and is held lacks none. Routers let only a few of them
-    /// wait here; what waits for a prefill worker is nobody's question.
+    /// Returns how many blocks are missing for sequences without memory that will decode here: those that wait, and
+    /// those that other workers still compute. A sequence that was preempted and is held needs none. Routers let only a
+    /// few of these wait here, and any number of prompts that are handed off.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
         let rests = |key: SeqKey, sequence: &Sequence| !sequence.tokens.output().is_empty() && self.is_held(key);
-        let is_outside = |key: SeqKey| self.config.role == Role::Decode && !self.kv.is_open(key);
+        let hands_off = |key: SeqKey| {
+            let attempt = self.attempts.get(key.request, key.epoch);
+            attempt.is_some_and(|attempt| matches!(attempt.submit.part, Assignment::Prefill { .. }))
+        };
+        let is_outside = |key: SeqKey| !hands_off(key) && !self.kv.is_open(key);
         let outside = self.sequences.iter().filter(|&(&key, sequence)| is_outside(key) && !rests(key, sequence));
         let lacks = |tokens: u32, chain| tokens.saturating_sub(self.kv.cached_tokens(chain)).div_ceil(size);
         outside.map(|(_, sequence)| lacks(sequence.tokens.len() as u32, &sequence.chain)).sum()
@@ -192,7 +196,7 @@ impl Core {
     }
 
     /// A fetch ended: what it says of the lane's speed.
-    pub fn fetched(&mut self, report: &transport::TransferReport) {
+    pub(crate) fn fetched(&mut self, report: &transport::TransferReport) {
         self.rates.fetch(report.bytes, report.wire);
         telemetry::metrics::transfer_bytes(report.lane.name()).increment(report.bytes);
         telemetry::metrics::transfer_wire_bytes(report.lane.name()).increment(report.wire_bytes);
@@ -201,10 +205,10 @@ impl Core {
 
     // -- attempts
 
-    /// Opens an attempt; `false` if it is open already (a duplicate is ignored).
-    pub fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
+    /// Opens an attempt that is not open.
+    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) {
         let scope = self.config.scope(&submit.tenant);
-        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens)
+        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens);
     }
 
     /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they
@@ -214,7 +218,7 @@ impl Core {
     }
 
     /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.
-    pub fn queue(&mut self, request: RequestId, epoch: Epoch) {
+    pub(crate) fn queue(&mut self, request: RequestId, epoch: Epoch) {
         let Some(attempt) = self.attempts.get(request, epoch) else { return };
         // Its place in the queue is by that, however long something was fetched for it first.
         let (submit, arrived) = (attempt.submit.clone(), attempt.arrived);
@@ -245,7 +249,7 @@ impl Core {
     }
 
     /// The sequence that an open attempt's prompt will be fetched into; it is not queued.
-    pub fn expect(&mut self, now: Time, submit: &Submit) -> SeqKey {
+    pub(crate) fn expect(&mut self, now: Time, submit: &Submit) -> SeqKey {
         let (request, epoch) = (submit.request, submit.epoch);
         let key = SeqKey { request, epoch, choice: PROMPT };
         let choices = submit.choices.iter().map(|&(choice, _)| choice).collect();
@@ -279,12 +283,12 @@ impl Core {
     }
 
     /// Ends an attempt irregularly: closes its sequences and tells the router.
-    pub fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
+    pub(crate) fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
         self.fail_by(None, request, epoch, why, detail);
     }
 
     /// The same, where a peer did not do its part.
-    pub fn fail_by(
+    pub(crate) fn fail_by(
         &mut self,
         fault: Option<WorkerId>,
         request: RequestId,
@@ -300,7 +304,7 @@ impl Core {
     }
 
     /// Closes an attempt and its sequences without telling anybody.
-    pub fn forget(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
+    pub(crate) fn forget(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
         let attempt = self.attempts.close(request, epoch)?;
         self.close(SeqKey { request, epoch, choice: PROMPT });
         for &(choice, _) in &attempt.submit.choices {
@@ -316,7 +320,7 @@ impl Core {
     }
 
     /// The scheduler, and memory as it sees it.
-    pub(crate) fn schedules(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
+    pub(crate) fn scheduler_and_space(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
         let pace = Pace {
             block_tokens: self.config.layout.block_tokens,
             chunk_tokens: self.config.scheduler.chunk_tokens,
@@ -331,7 +335,7 @@ impl Core {
 
     /// Closes a sequence: no later step contains it, and its blocks are given back, at once or when the step that
     /// computes with it ends. Blocks that a fetch still fills belong to the fetch, which knows them by the same key.
-    pub fn close(&mut self, key: SeqKey) {
+    pub(crate) fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
         self.drop_load(key);
         self.copies.retain(|&(copies_for, _)| copies_for != key);
@@ -346,7 +350,7 @@ impl Core {
 
     /// The KV of a fetched prompt, with the output tokens in `missing` behind what was known of it, is validated:
     /// its blocks belong to the sequence from now on.
-    pub fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
+    pub(crate) fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             sequence.fetching = false;
             missing.iter().for_each(|&token| sequence.push(token, self.config.layout.block_tokens));
@@ -356,7 +360,7 @@ impl Core {
 
     /// Splits a prompt whose KV is complete into running sequences, one per choice that is still wanted and has a first
     /// token, which the router has already. The prompt's key is gone afterwards.
-    pub fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
+    pub(crate) fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
         let Some(prompt) = self.sequences.get(&key).cloned() else { return };
         for (choice, token) in self.attempts.go_on(key.request, key.epoch, first) {
             let child = SeqKey { choice, ..key };
@@ -372,7 +376,7 @@ impl Core {
 
     /// Makes room for a running sequence to be offered a little ahead of where it is, and says up to which
     /// position: one whose token it does not have yet. `None`: it does not decode.
-    pub fn lead(&mut self, key: SeqKey) -> Option<u32> {
+    pub(crate) fn lead(&mut self, key: SeqKey) -> Option<u32> {
         let sequence = self.sequences.get(&key)?;
         let running = key.choice != PROMPT && sequence.outputs() > 0 && self.kv.is_open(key);
         if !running || sequence.closing || !self.scheduler.decodes(key) {
@@ -390,7 +394,7 @@ impl Core {
     }
 
     /// A sequence goes on elsewhere: its tokens so far go out, and the attempt is closed without a word.
-    pub fn hand_over(&mut self, key: SeqKey) {
+    pub(crate) fn hand_over(&mut self, key: SeqKey) {
         self.flush_rows();
         self.forget(key.request, key.epoch);
     }
@@ -488,7 +492,7 @@ impl Core {
     }
 
     /// Tells a router. Without its session there is nobody to tell.
-    pub fn tell(&mut self, session: SessionId, message: &FromWorker) {
+    pub(crate) fn tell(&mut self, session: SessionId, message: &FromWorker) {
         if !self.sessions.tell(session, message) {
             self.meters.session_dropped.increment(1);
         }
@@ -496,7 +500,7 @@ impl Core {
     }
 
     /// Tells a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
-    pub fn send(&mut self, to: WorkerId, body: PeerBody) {
+    pub(crate) fn send(&mut self, to: WorkerId, body: PeerBody) {
         let message = PeerMessage {
             from: self.config.id,
             from_incarnation: self.config.incarnation,
@@ -545,7 +549,7 @@ impl Core {
 }
 
 /// Whether all choices continue the same tokens, so that one prompt serves them.
-pub fn shares_prompt(submit: &Submit) -> bool {
+pub(crate) fn shares_prompt(submit: &Submit) -> bool {
     submit.choices.len() == 1 || submit.choices.iter().all(|(_, committed)| committed.is_empty())
 }
 

@@ -31,17 +31,17 @@ pub struct Offers {
 
 /// Who takes a sequence over, and as what.
 #[derive(Clone, Copy, Debug)]
-pub struct Taker {
+pub(crate) struct Taker {
     /// Who.
-    pub to: WorkerId,
+    pub(crate) to: WorkerId,
     /// The attempt that it takes over under.
-    pub epoch: Epoch,
+    pub(crate) epoch: Epoch,
     /// How long the lease lives without renewal.
-    pub lease: Duration,
+    pub(crate) lease: Duration,
     /// Positions that are handed over.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Output tokens that it knows.
-    pub known: u32,
+    pub(crate) known: u32,
 }
 
 /// Who reads under a lease.
@@ -70,7 +70,7 @@ struct Open {
 impl Offers {
     /// Offers a sequence, whose blocks for all of `taker.tokens` positions are there; `false` if there are too
     /// many leases, or its own KV is not validated yet.
-    pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
+    pub(crate) fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
         let Taker { to, epoch, lease: duration, tokens, .. } = taker;
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return false };
         let (session, until) = (attempt.session, attempt.deadline.min(now + core.config.offer_max));
@@ -154,7 +154,7 @@ impl Offers {
 
     /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the
     /// offer: a part of a block is not read.
-    pub fn writes(&mut self, core: &mut Core, step: StepId, key: SeqKey, tokens: u32) {
+    pub(crate) fn writes(&mut self, core: &mut Core, step: StepId, key: SeqKey, tokens: u32) {
         let size = core.config.layout.block_tokens;
         if let Some(open) = self.open.get_mut(&key)
             && let tokens = tokens.min(open.taker.tokens)
@@ -168,13 +168,13 @@ impl Offers {
     }
 
     /// What is offered of a sequence.
-    pub fn taker(&self, key: SeqKey) -> Option<Taker> {
+    pub(crate) fn taker(&self, key: SeqKey) -> Option<Taker> {
         self.open.get(&key).map(|open| open.taker)
     }
 
     /// The sequence is computed as far as it was offered; the reader goes on from `first`, and was not told of the
     /// output tokens `missing`.
-    pub fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
+    pub(crate) fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
         if let Some(open) = self.open.remove(&key) {
             let (worker, request) = (&core.config.name, key.request);
             tracing::trace!(target: "timeline", worker, %request, "complete sent");
@@ -183,7 +183,7 @@ impl Offers {
     }
 
     /// None of the attempt's sequences will be completed.
-    pub fn withdraw_all(&mut self, core: &mut Core, request: RequestId, epoch: Epoch) {
+    pub(crate) fn withdraw_all(&mut self, core: &mut Core, request: RequestId, epoch: Epoch) {
         let first = SeqKey { request, epoch, choice: Choice(0) };
         let last = SeqKey { choice: Choice(u16::MAX), ..first };
         let keys: Vec<SeqKey> = self.open.range(first..=last).map(|(&key, _)| key).collect();
@@ -191,7 +191,7 @@ impl Offers {
     }
 
     /// The sequence will not be completed.
-    pub fn withdraw(&mut self, core: &mut Core, key: SeqKey) {
+    pub(crate) fn withdraw(&mut self, core: &mut Core, key: SeqKey) {
         if let Some(open) = self.open.remove(&key) {
             core.kv.withdraw(open.lease);
             // Its reader will release it, if it ever heard of it and its release arrives: neither is certain.
@@ -212,7 +212,7 @@ impl Offers {
     }
 
     /// A reader's message; `false` if it is none.
-    pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: &PeerBody) -> bool {
+    pub(crate) fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body
             && self.readers.get(&lease).is_some_and(|reader| reader.worker != from)
         {
@@ -245,7 +245,7 @@ impl Offers {
     }
 
     /// Ends leases whose time has passed, and offers what was loaded.
-    pub fn tick(&mut self, core: &mut Core, now: Time) {
+    pub(crate) fn tick(&mut self, core: &mut Core, now: Time) {
         for lease in core.kv.expire(now) {
             let Some(reader) = self.readers.remove(&lease) else { continue };
             core.meters.leases_lapsed.increment(1);
@@ -273,7 +273,7 @@ impl Offers {
     }
 
     /// A reader came back as a new life: what was offered to its old one is void.
-    pub fn reader_restarted(&mut self, core: &mut Core, reader: WorkerId) {
+    pub(crate) fn reader_restarted(&mut self, core: &mut Core, reader: WorkerId) {
         self.open.retain(|_, open| open.taker.to != reader);
         let leases: Vec<LeaseId> =
             self.readers.iter().filter(|(_, of)| of.worker == reader).map(|(&lease, _)| lease).collect();
@@ -288,7 +288,7 @@ impl Offers {
 
     /// The connection to a reader was lost, and with it maybe what the reader was told of offers that are not
     /// complete. It would wait for the rest of those in vain.
-    pub fn reader_lost(&mut self, core: &mut Core, reader: WorkerId) {
+    pub(crate) fn reader_lost(&mut self, core: &mut Core, reader: WorkerId) {
         let keys: Vec<SeqKey> =
             self.open.iter().filter(|(_, open)| open.taker.to == reader).map(|(&key, _)| key).collect();
         for key in keys {
@@ -299,7 +299,7 @@ impl Offers {
     }
 
     /// Whether a peer may read here, or waits for what it asked for.
-    pub fn deals_with(&self, peer: WorkerId) -> bool {
+    pub(crate) fn deals_with(&self, peer: WorkerId) -> bool {
         self.readers.values().any(|reader| reader.worker == peer) || self.asked.values().any(|asked| asked.from == peer)
     }
 

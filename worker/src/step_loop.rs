@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::memory::Pool;
 use crate::role::Role;
 use engine::device::Device;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -27,11 +28,11 @@ pub struct Worker {
 }
 
 /// What a worker is made of.
-pub struct WorkerParts<R> {
+pub struct WorkerParts {
     /// Settings.
     pub config: WorkerConfig,
     /// What kind of worker it is.
-    pub role: R,
+    pub role: Box<dyn Role>,
     /// What computes.
     pub device: Box<dyn Device>,
     /// Its transport agent, as [`join`] made it.
@@ -58,9 +59,9 @@ pub enum StartError {
     },
 }
 
-struct StepLoop<R: Role> {
+struct StepLoop {
     inbox: Events,
-    machine: Machine<R>,
+    machine: Machine,
     clock: Clock,
     drained: Arc<AtomicBool>,
     failure: Failure,
@@ -93,7 +94,7 @@ pub fn join(
 
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
-    pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
+    pub fn start(parts: WorkerParts) -> Result<Self, StartError> {
         let WorkerParts { config, role, mut device, agent, inbox, tiers } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
@@ -147,7 +148,7 @@ impl Drop for Worker {
     }
 }
 
-impl<R: Role> StepLoop<R> {
+impl StepLoop {
     fn run(mut self) {
         loop {
             let now = self.clock.now();
@@ -163,9 +164,9 @@ impl<R: Role> StepLoop<R> {
                 return;
             }
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);
-            match self.inbox.recv_timeout(self.machine.patience(now)) {
+            match self.inbox.recv_timeout(self.machine.next_deadline(now).since(now)) {
                 Ok(event) => {
-                    if !self.handle(event) {
+                    if self.handle_events(event).is_break() {
                         return;
                     }
                 }
@@ -175,24 +176,26 @@ impl<R: Role> StepLoop<R> {
         }
     }
 
-    /// Handles this event and those behind it, and looks at the device after each; `false`: the worker ends.
-    fn handle(&mut self, mut event: Inbound) -> bool {
+    /// Handles `first` and the events behind it, and collects from the device after each. `Break`: the worker must
+    /// end.
+    fn handle_events(&mut self, first: Inbound) -> ControlFlow<()> {
         let mut now = self.clock.now();
         let until = now + EVENTS_TIME_MAX;
-        while self.machine.handle(now, event) {
+        let mut next = Some(first);
+        while let Some(event) = next {
+            self.machine.handle_event(now, event)?;
             now = self.clock.now();
             self.machine.collect(now);
             if now >= until || self.machine.awaits_turn() {
-                return true;
+                break;
             }
-            let Ok(next) = self.inbox.try_recv() else { return true };
-            event = next;
+            next = self.inbox.try_recv().ok();
         }
-        false
+        ControlFlow::Continue(())
     }
 }
 
-impl<R: Role> Drop for StepLoop<R> {
+impl Drop for StepLoop {
     fn drop(&mut self) {
         // After a panic the state is not to be trusted, and a second panic would end the process with all its
         // workers; the end of the sessions tells the routers.
