@@ -16,8 +16,8 @@ use std::time::Duration;
 use tiers::TierParts;
 use transport::{Agent, AgentConfig, Failure, Hub};
 
-/// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so
-/// that the device does not stand still.
+/// The longest time for which events are handled between two turns. If a step ends, the turn follows at once, so that
+/// the device does not idle.
 const EVENTS_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
@@ -31,7 +31,7 @@ pub struct Worker {
 pub struct WorkerParts {
     /// Settings.
     pub config: WorkerConfig,
-    /// What kind of worker it is.
+    /// Which submits it takes.
     pub role: Box<dyn Role>,
     /// What computes.
     pub device: Box<dyn Device>,
@@ -49,7 +49,7 @@ pub enum StartError {
     /// The settings of the scheduler contradict each other.
     #[error("the scheduler's settings: {0}")]
     Scheduler(#[from] scheduler::ConfigError),
-    /// No thread.
+    /// The operating system started no thread.
     #[error("a thread of worker {worker} could not be started: {source}")]
     Thread {
         /// Which worker.
@@ -67,14 +67,14 @@ struct StepLoop {
     failure: Failure,
 }
 
-/// Settings of the agent of a worker that only workers of the same process reach; the caller opens it to others.
+/// Returns the settings of an agent that only workers of the same process reach. The caller may open it to others.
 pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
     let agent = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
     AgentConfig { fingerprint: config.layout.fingerprint(), ..agent }
 }
 
-/// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub,
-/// where the other workers of the process find it. Errors: no thread could be started, no socket bound.
+/// Makes the transport agent of a worker. The agent lets peers read the pools of `device`. It enters the hub, where
+/// the other workers of the process find it. Errors: a thread could not be started, or a socket not be bound.
 pub fn join(
     hub: &Hub,
     config: &WorkerConfig,
@@ -112,22 +112,23 @@ impl Worker {
         Ok(Self { input, drained, thread: Some(thread) })
     }
 
-    /// Where its events go.
+    /// Returns the sending end of its inbox.
     pub fn input(&self) -> WorkerInput {
         self.input.clone()
     }
 
-    /// Whether it was asked to drain, nothing is open there any more, nobody reads from it, and no router needs it.
+    /// Returns whether the worker may end: it was asked to drain, no attempt is open, no lease is live, and all routers
+    /// have closed their sessions.
     pub fn is_drained(&self) -> bool {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether it has ended, which it does when asked to, or when one of its threads failed.
+    /// Returns whether the worker has ended, because it was asked to or because one of its threads failed.
     pub fn has_ended(&self) -> bool {
         self.input.failure().get().is_some() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it; what runs is cancelled.
+    /// Ends the worker. Attempts that are open fail.
     pub fn shutdown(mut self) {
         self.end();
     }
@@ -152,14 +153,14 @@ impl StepLoop {
     fn run(mut self) {
         loop {
             let now = self.clock.now();
-            // A device that is lost wakes nobody, but says how its steps ended when it is asked.
+            // A device that is lost does not wake the loop, but still says how its steps ended.
             self.machine.collect(now);
             self.machine.turn(now);
             if let Some(cause) = self.machine.lost_device() {
                 self.failure.report("device", cause);
             }
             if let Some(fault) = self.failure.get() {
-                // A worker that went on without one of its threads would keep what it is given, and look well.
+                // Without one of its threads, the worker would look healthy to routers and never finish their attempts.
                 tracing::error!(worker = self.machine.core().config.name, %fault, "the worker ends");
                 return;
             }
@@ -197,8 +198,8 @@ impl StepLoop {
 
 impl Drop for StepLoop {
     fn drop(&mut self) {
-        // After a panic the state is not to be trusted, and a second panic would end the process with all its
-        // workers; the end of the sessions tells the routers.
+        // After a panic the state cannot be trusted, and a second panic would abort the process with all its workers.
+        // Routers notice the end of their sessions.
         if !std::thread::panicking() {
             self.machine.end();
         }
