@@ -22,7 +22,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferError, TransferId, TransferReport};
-use worker::{Core, Fetches, Inbound, Machine, Offers, PROMPT, ReadError, SessionId, Transport, WorkerConfig};
+use worker::{Fetches, Inbound, Machine, Offers, PROMPT, ReadError, SessionId, Transport, WorkerConfig, WorkerState};
 
 /// Layer slices of a block.
 pub(crate) const LAYERS: u16 = 2;
@@ -378,7 +378,7 @@ impl Process {
         }
     }
 
-    fn core(&self) -> &Core {
+    fn core(&self) -> &WorkerState {
         self.machine.core()
     }
 

@@ -1,7 +1,7 @@
 //! Commands of an operator: pin a prefix, such as a system prompt, to the device, unpin it, or park a conversation. The
 //! interface that they arrive over is outside this crate.
 
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::{BlockHash, Time, Token};
 use kv_manager::Pinned;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub enum Answer {
     },
 }
 
-impl Core {
+impl WorkerState {
     /// Executes a command.
     pub(crate) fn command(&mut self, now: Time, command: Command) -> Answer {
         match command {

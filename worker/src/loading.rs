@@ -17,10 +17,10 @@ pub(crate) use ahead::Pace;
 pub(crate) use lifts::Lifts;
 pub(crate) use loads::Loads;
 
-use crate::core::Core;
 use crate::sequence::Sequence;
 use crate::sources::Source;
 use crate::space::has_room;
+use crate::state::WorkerState;
 use ahead::Way;
 use domain::{BlockHash, Choice, SeqKey, Tenant, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierRead};
@@ -42,7 +42,7 @@ enum Stage {
     Queued,
 }
 
-impl Core {
+impl WorkerState {
     /// Gives the worker a tier.
     pub(crate) fn add_tier(&mut self, parts: TierParts) {
         let TierParts { tier, mover, config, records } = parts;

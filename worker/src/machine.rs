@@ -30,12 +30,12 @@ mod step;
 mod submit;
 
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, TICK, WorkerConfig};
-use crate::core::Core;
 use crate::fetches::Fetches;
 use crate::offers::Offers;
 use crate::reports::Reports;
 use crate::retry::Retry;
 use crate::role::Role;
+use crate::state::WorkerState;
 use crate::transport::Transport;
 use domain::planted_bugs::{self, Bug};
 use domain::session::Failure;
@@ -47,7 +47,7 @@ use tiers::TierParts;
 
 /// A worker without its thread.
 pub struct Machine {
-    pub(crate) core: Core,
+    pub(crate) core: WorkerState,
     /// The reader's side of handoffs, migrations and prefixes.
     fetches: Fetches,
     /// The owner's side of the same.
@@ -79,7 +79,7 @@ impl Machine {
     ) -> Result<Self, ConfigError> {
         config.scheduler.check()?;
         Ok(Self {
-            core: Core::new(config, transport),
+            core: WorkerState::new(config, transport),
             fetches: Fetches::default(),
             offers: Offers::default(),
             role,
@@ -112,7 +112,7 @@ impl Machine {
     }
 
     /// Returns the state that all parts of the worker share.
-    pub fn core(&self) -> &Core {
+    pub fn core(&self) -> &WorkerState {
         &self.core
     }
 

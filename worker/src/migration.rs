@@ -4,8 +4,8 @@
 //! written while the owner decodes on. When the owner has the token at that position, it stops, and the reader goes on
 //! from there under a new epoch. The two never make the same token, so nothing has to be undone.
 
-use crate::core::Core;
 use crate::offers::{Offers, Taker};
+use crate::state::WorkerState;
 use domain::session::{Assignment, Failure, Migrate};
 use domain::{SeqKey, Time};
 
@@ -40,7 +40,12 @@ impl MigrationError {
 
 /// Offers the sequence of an attempt to the worker that takes it over. Does nothing if the attempt is over, or the
 /// sequence is offered already.
-pub(crate) fn begin(offers: &mut Offers, core: &mut Core, now: Time, migrate: Migrate) -> Result<(), MigrationError> {
+pub(crate) fn begin(
+    offers: &mut Offers,
+    core: &mut WorkerState,
+    now: Time,
+    migrate: Migrate,
+) -> Result<(), MigrationError> {
     let (request, epoch) = (migrate.request, migrate.epoch);
     let Some(attempt) = core.attempt(request, epoch) else { return Ok(()) };
     if matches!(attempt.submit.part, Assignment::Prefill { .. }) {
@@ -57,7 +62,7 @@ pub(crate) fn begin(offers: &mut Offers, core: &mut Core, now: Time, migrate: Mi
 }
 
 /// Completes the offer of a sequence that got a token, if that token is at the position up to which it was offered.
-pub(crate) fn token_appended(offers: &mut Offers, core: &mut Core, key: SeqKey) {
+pub(crate) fn token_appended(offers: &mut Offers, core: &mut WorkerState, key: SeqKey) {
     let Some(taker) = offers.taker(key) else { return };
     let Some(sequence) = core.sequence(key) else {
         // The token ended the sequence. The router has received the end, and the reader has nothing to go on with.

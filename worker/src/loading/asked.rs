@@ -3,11 +3,11 @@
 
 use super::LOADS_MAX;
 use super::loads::{Loads, Want};
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::handoff::Ask;
 use domain::{SeqKey, Time};
 
-impl Core {
+impl WorkerState {
     /// Begins to load what another worker asks for and tiers have of it beyond what the device has, in the name of
     /// `key`, if that is predicted to be worth waiting for and there is room for it now. Whether it comes; it is
     /// what `key` wants until it came.

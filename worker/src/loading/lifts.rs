@@ -7,7 +7,7 @@
 //! no load reads from it; so nobody waits longer for that, and the measured speeds are those of loads.
 
 use super::prefix;
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::{BlockHash, GroupId, SeqKey, Time};
 use kv_manager::tiers::{ReadEnd, Tier, TierLift, TierRead};
 use std::collections::{BTreeSet, VecDeque};
@@ -87,7 +87,7 @@ fn room_after(mut ends: Vec<(f32, u32)>, mut missing: u64) -> f32 {
     last.map_or(f32::INFINITY, |(seconds, _)| seconds)
 }
 
-impl Core {
+impl WorkerState {
     /// Begins to lift what prompts that wait for room will need, as much as may be under way.
     pub(crate) fn lift(&mut self) {
         if !self.tiers.contains_key(&Tier::Host) {

@@ -1,7 +1,7 @@
 //! Prompts whose blocks nobody here knows of, though others may have written them: they are looked for beside the
 //! prompt's computation, and what is found is loaded towards it.
 
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::{BlockHash, SeqKey, Time};
 use kv_manager::tiers::Tier;
 use scheduler::Kind;
@@ -15,7 +15,7 @@ pub(super) fn seek(tiers: &mut BTreeMap<Tier, TierHandle>, prompt: SeqKey, unkno
     }
 }
 
-impl Core {
+impl WorkerState {
     /// All that was looked for was found, or was not. If the prompt is still to be computed, or some of it, what
     /// there is of that is loaded towards it; a prompt that waits for room, or for a load, is looked at anew when
     /// it has that.

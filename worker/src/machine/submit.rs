@@ -1,9 +1,9 @@
 //! Submits: which attempts begin, and which are refused.
 
 use super::Machine;
-use crate::core::shares_prompt;
 use crate::role::Refusal;
 use crate::sessions::SessionId;
+use crate::state::shares_prompt;
 use domain::Time;
 use domain::session::{Assignment, FromWorker, Submit};
 

@@ -27,7 +27,7 @@ use tiers::TierHandle;
 pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
 
 /// Everything that the thread of a worker owns, except for its device, role, fetches and offers.
-pub struct Core {
+pub struct WorkerState {
     /// Settings.
     pub config: WorkerConfig,
     /// Block pools, leases, prefix index.
@@ -60,7 +60,7 @@ pub struct Core {
     pub(crate) draining: bool,
 }
 
-impl Core {
+impl WorkerState {
     pub(crate) fn new(config: WorkerConfig, transport: Box<dyn Transport>) -> Self {
         let windows = config.layout.groups.iter().map(|group| group.window);
         let groups =
