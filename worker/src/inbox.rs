@@ -19,7 +19,7 @@ use transport::{AgentEvent, Failure};
 pub enum Inbound {
     /// A router began a session.
     Opened {
-        /// Which.
+        /// The session.
         session: SessionId,
         /// Takes what is said to the router.
         send: SessionSend,
@@ -28,7 +28,7 @@ pub enum Inbound {
     },
     /// Bytes of a session.
     Session {
-        /// Which.
+        /// The session.
         session: SessionId,
         /// A message.
         bytes: Vec<u8>,

@@ -32,7 +32,7 @@ pub struct Offers {
 /// Who takes a sequence over, and as what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taker {
-    /// Who.
+    /// The reader.
     pub(crate) to: WorkerId,
     /// The attempt that it takes over under.
     pub(crate) epoch: Epoch,

@@ -52,9 +52,9 @@ pub enum StartError {
     /// The operating system started no thread.
     #[error("a thread of worker {worker} could not be started: {source}")]
     Thread {
-        /// Which worker.
+        /// Name of the worker.
         worker: String,
-        /// Why.
+        /// What the operating system says.
         source: std::io::Error,
     },
 }
