@@ -104,19 +104,18 @@ impl Device for Idle {
     }
 }
 
-fn machine() -> Machine<Decode> {
+fn machine() -> Machine {
     machine_in(Nowhere::default(), worker::OUTBOX_BYTES)
 }
 
 /// A worker in this network, for a router of which so many bytes may wait.
-fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine<Decode> {
+fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
     let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
     let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),
-        role: Role::Decode,
         name: "decode-0".into(),
         layout: layout.clone(),
         blocks: limits.blocks.clone(),
@@ -142,7 +141,12 @@ fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine<Decode> {
         silence_max: SILENCE_MAX,
         outbox_bytes,
     };
-    Machine::new(config, Decode::default(), Box::new(Idle { layout, limits }), Box::new(network)).unwrap()
+    Machine::new(config, Box::new(Decode), Box::new(Idle { layout, limits }), Box::new(network)).unwrap()
+}
+
+/// Something happens.
+fn handle(machine: &mut Machine, now: Time, event: Inbound) {
+    assert!(machine.handle_event(now, event).is_continue(), "no test shuts it down");
 }
 
 fn submit(request: u64) -> Vec<u8> {
@@ -165,10 +169,10 @@ fn submit(request: u64) -> Vec<u8> {
 fn what_arrives_after_its_session_was_closed_is_not_begun() {
     let mut machine = machine();
     let session = SessionId(1);
-    let attempts = |machine: &Machine<Decode>| machine.core().attempts().count();
+    let attempts = |machine: &Machine| machine.core().attempts().count();
     let opened = Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() };
-    assert!(machine.handle(Time::ZERO, opened));
-    assert!(machine.handle(Time::ZERO, Inbound::Session { session, bytes: submit(1) }));
+    handle(&mut machine, Time::ZERO, opened);
+    handle(&mut machine, Time::ZERO, Inbound::Session { session, bytes: submit(1) });
     machine.turn(Time::ZERO);
     assert_eq!((attempts(&machine), machine.core().sessions()), (1, 1));
 
@@ -181,14 +185,14 @@ fn what_arrives_after_its_session_was_closed_is_not_begun() {
     assert_eq!((attempts(&machine), machine.core().sessions()), (0, 0), "the silent router's attempt was ended");
 
     // Its router was cut off and not gone: what it had said comes late, all at once, into a session that is over.
-    assert!(machine.handle(now, Inbound::Session { session, bytes: submit(2) }));
+    handle(&mut machine, now, Inbound::Session { session, bytes: submit(2) });
     machine.turn(now);
     let left: Vec<_> = machine.core().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
     assert_eq!(left, [], "nobody would ever hear of it");
 }
 
 /// Says that the prompt of such a request is computed, up to the last token.
-fn offer(machine: &Machine<Decode>, request: u64) -> Inbound {
+fn offer(machine: &Machine, request: u64) -> Inbound {
     let (from, from_incarnation) = (WorkerId(1), Incarnation(1));
     let blocks = vec![(BlockId(0), Generation(1)), (BlockId(1), Generation(1))];
     let offer = Offer {
@@ -217,31 +221,36 @@ fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
         }
         Ok(())
     });
-    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    handle(&mut machine, Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
     // Eight run at most, and eight wait. They are offered in another order than they came in.
     for request in 1..=17 {
-        machine
-            .handle(Time::ZERO + Duration::from_millis(request), Inbound::Session { session, bytes: submit(request) });
+        handle(
+            &mut machine,
+            Time::ZERO + Duration::from_millis(request),
+            Inbound::Session { session, bytes: submit(request) },
+        );
     }
     let now = Time::ZERO + Duration::from_millis(20);
     for request in [16, 8, 7, 6, 5, 4, 3, 2] {
-        machine.handle(now, offer(&machine, request));
+        let offered = offer(&machine, request);
+        handle(&mut machine, now, offered);
     }
     machine.turn(now);
     for request in (9..=15).chain([1, 17]) {
-        machine.handle(now, offer(&machine, request));
+        let offered = offer(&machine, request);
+        handle(&mut machine, now, offered);
     }
     machine.turn(now);
     assert_eq!(*failed.lock().unwrap(), [(RequestId(17), Failure::QueueFull)]);
-    let state = |machine: &Machine<Decode>, of: FetchState| {
-        let of_it = machine.role().fetches().progress().filter(move |fetch| fetch.state == of);
+    let state = |machine: &Machine, of: FetchState| {
+        let of_it = machine.fetches().progress().filter(move |fetch| fetch.state == of);
         of_it.map(|fetch| fetch.request.0).collect::<Vec<_>>()
     };
     assert_eq!(state(&machine, FetchState::Reading), [2, 3, 4, 5, 6, 7, 8, 16]);
     // Whoever came first is next.
     let (request, epoch) = (RequestId(16), Epoch(1));
     let bytes = proto::session::encode_to_worker(&ToWorker::Cancel { request, epoch, choice: None });
-    machine.handle(now, Inbound::Session { session, bytes });
+    handle(&mut machine, now, Inbound::Session { session, bytes });
     machine.turn(now);
     assert_eq!(state(&machine, FetchState::Reading), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(state(&machine, FetchState::WaitingRoom), (9..=15).collect::<Vec<_>>());
@@ -250,16 +259,18 @@ fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
 #[test]
 fn an_offer_that_was_given_back_is_not_taken_when_it_comes_again() {
     let mut machine = machine();
-    machine.handle(Time::ZERO, offer(&machine, 1));
+    let offered = offer(&machine, 1);
+    handle(&mut machine, Time::ZERO, offered);
     // Nobody submitted what it is for, while the loop went on: a pause of its own would not count.
     let turns = (0..=610).map(|turn| Time::ZERO + Duration::from_millis(100) * turn);
     let now = turns.inspect(|&now| machine.turn(now)).last().unwrap();
     let session = SessionId(1);
-    machine.handle(now, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
-    machine.handle(now, Inbound::Session { session, bytes: submit(1) });
+    handle(&mut machine, now, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
+    handle(&mut machine, now, Inbound::Session { session, bytes: submit(1) });
     // A copy of it, which names a lease that is over.
-    machine.handle(now, offer(&machine, 1));
-    let state = |machine: &Machine<Decode>| machine.role().fetches().progress().map(|fetch| fetch.state).next();
+    let offered = offer(&machine, 1);
+    handle(&mut machine, now, offered);
+    let state = |machine: &Machine| machine.fetches().progress().map(|fetch| fetch.state).next();
     assert_eq!(state(&machine), Some(FetchState::Expecting));
 }
 
@@ -273,7 +284,7 @@ fn a_sign_of_life_is_answered_by_the_loop() {
         hears.lock().unwrap().push(proto::session::decode_from_worker(&bytes).unwrap());
         Ok(())
     });
-    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    handle(&mut machine, Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
     machine.turn(Time::ZERO);
     said.lock().unwrap().clear();
     let mut now = Time::ZERO;
@@ -282,7 +293,7 @@ fn a_sign_of_life_is_answered_by_the_loop() {
         machine.turn(now);
         assert_eq!(*said.lock().unwrap(), [], "nothing is said unasked");
         let bytes = proto::session::encode_to_worker(&ToWorker::Heartbeat);
-        machine.handle(now, Inbound::Session { session, bytes });
+        handle(&mut machine, now, Inbound::Session { session, bytes });
         assert_eq!(said.lock().unwrap().drain(..).collect::<Vec<_>>(), [FromWorker::Heartbeat]);
     }
     assert_eq!(machine.core().sessions(), 1, "a router that goes on asking is not silent");
@@ -300,13 +311,13 @@ fn a_report_says_how_many_submits_of_its_session_it_knows_of() {
             }
             Ok(())
         });
-        machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+        handle(&mut machine, Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
         submits
     });
     machine.turn(Time::ZERO);
     let now = Time::ZERO + SILENCE_MAX / 8;
     for request in [1, 2] {
-        assert!(machine.handle(now, Inbound::Session { session: SessionId(2), bytes: submit(request) }));
+        handle(&mut machine, now, Inbound::Session { session: SessionId(2), bytes: submit(request) });
     }
     machine.turn(now);
     assert_eq!(submits.map(|submits| submits.lock().unwrap().clone()), [vec![0, 0], vec![0, 2]]);
@@ -320,17 +331,17 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
     let asked = || asked.lock().unwrap().drain(..).collect::<Vec<_>>().join(", ");
     let mut machine = machine_in(network, worker::OUTBOX_BYTES);
     let session = SessionId(1);
-    machine.handle(Time::ZERO, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
-    let tell = |machine: &mut Machine<Decode>, now: Time, message: &ToWorker| {
+    handle(&mut machine, Time::ZERO, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
+    let tell = |machine: &mut Machine, now: Time, message: &ToWorker| {
         let bytes = proto::session::encode_to_worker(message);
-        assert!(machine.handle(now, Inbound::Session { session, bytes }));
+        handle(machine, now, Inbound::Session { session, bytes });
         machine.turn(now);
     };
     let (address, name, role) = (PeerAddress::default(), "prefill-0".to_owned(), Role::Prefill);
     let peer = ToWorker::Peer(PeerInfo { id: OWNER, incarnation: Incarnation(7), name, role, address });
     tell(&mut machine, Time::ZERO, &peer);
     assert_eq!(asked(), "introduce w1");
-    assert!(machine.handle(Time::ZERO, Inbound::Session { session, bytes: submit(1) }));
+    handle(&mut machine, Time::ZERO, Inbound::Session { session, bytes: submit(1) });
     assert_eq!(asked(), "connect w1", "while its owner computes");
     let status = LaneStatus {
         peer: "prefill-0".into(),
@@ -341,12 +352,12 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
         expected_bytes_per_s: None,
         passed_over: Vec::new(),
     };
-    machine.handle(Time::ZERO, Inbound::Agent(AgentEvent::Connected { peer: OWNER, status }));
+    handle(&mut machine, Time::ZERO, Inbound::Agent(AgentEvent::Connected { peer: OWNER, status }));
 
     // Its router lost the owner, another one may have it: what waits for it goes on waiting, and is connected.
     let left = ToWorker::PeerLeft { id: OWNER, incarnation: Incarnation(7) };
     let mut now = Time::ZERO;
-    let pass = |machine: &mut Machine<Decode>, now: &mut Time, time: Duration| {
+    let pass = |machine: &mut Machine, now: &mut Time, time: Duration| {
         let until = *now + time;
         while *now < until {
             // Its loop would wake no later than that.
@@ -386,14 +397,14 @@ fn signs_of_life_and_reports_do_not_pile_up_for_a_router_that_takes_nothing() {
         hears.lock().unwrap().push(proto::session::decode_from_worker(&bytes).unwrap());
         Ok(())
     });
-    machine.handle(Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
+    handle(&mut machine, Time::ZERO, Inbound::Opened { session, send, ended: Arc::default() });
     let mut now = Time::ZERO;
     let mut waited = Vec::new();
     for _ in 0..40 {
         now = now + SILENCE_MAX / 50;
         for message in [ToWorker::Heartbeat, ToWorker::Snapshot] {
             let bytes = proto::session::encode_to_worker(&message);
-            machine.handle(now, Inbound::Session { session, bytes });
+            handle(&mut machine, now, Inbound::Session { session, bytes });
         }
         machine.turn(now);
         waited.push(machine.core().backlog());

@@ -7,7 +7,7 @@ mod scheduler;
 #[cfg(test)]
 mod tests;
 
-pub use config::SchedulerConfig;
+pub use config::{ConfigError, SchedulerConfig};
 pub use scheduler::Scheduler;
 
 use domain::{SeqKey, Time};

@@ -3,14 +3,13 @@
 
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
-use domain::session::{Assignment, Role as Kind, ToWorker};
+use domain::session::{Assignment, ToWorker};
 use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
 use prefill_worker::Prefill;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tests::cluster::{Asked, prompt};
 use tests::rig::{PEER, Rig};
-use worker::Role;
 
 thread_local! {
     /// Allocations of this thread, and their bytes.
@@ -59,7 +58,7 @@ const SEQUENCES: usize = 64;
 /// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block
 /// is full or a list grows.
 fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
-    let mut rig = Rig::new(Decode::default(), Kind::Decode, layout());
+    let mut rig = Rig::new(Decode, layout());
     for id in 0..SEQUENCES as u64 {
         let plain = Asked::new(id, prompt(known, id as u32), 1000);
         let params = SamplingParams { presence_penalty: penalty, ..plain.params };
@@ -77,11 +76,10 @@ fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
 }
 
 /// What it costs to take a prompt.
-fn submit<R: Role>(mut rig: Rig<R>, part: Assignment, tokens: u32, choices: u16) -> (usize, usize) {
+fn submit(mut rig: Rig, part: Assignment, tokens: u32, choices: u16) -> (usize, usize) {
     let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
-    let told = Rig::<R>::told(&ToWorker::Submit(request.submit(part)));
-    let now = rig.now;
-    count(|| rig.machine.handle(now, told))
+    let told = Rig::told(&ToWorker::Submit(request.submit(part)));
+    count(|| rig.handle(told))
 }
 
 #[test]
@@ -97,8 +95,8 @@ fn a_step_of_decoding_sequences() {
 #[test]
 fn a_prompt() {
     const TOKENS: u32 = 100_000;
-    let prefill = || Rig::new(Prefill::default(), Kind::Prefill, layout());
-    let decode = || Rig::new(Decode::default(), Kind::Decode, layout());
+    let prefill = || Rig::new(Prefill, layout());
+    let decode = || Rig::new(Decode, layout());
     let submits = [
         submit(prefill(), Assignment::Prefill { decode: PEER }, TOKENS, 1),
         submit(decode(), Assignment::Decode { prefill: PEER }, TOKENS, 1),
@@ -119,7 +117,7 @@ fn a_prompt() {
 
 /// What it costs to go on from a prompt that was fetched.
 fn taken_over(tokens: u32, choices: u16) -> (usize, usize) {
-    let mut rig = Rig::new(Decode::default(), Kind::Decode, layout());
+    let mut rig = Rig::new(Decode, layout());
     let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
     // All of it is here already: nothing is read.
     let whole = Asked { id: 2, choices: 1, ..request.clone() };

@@ -3,7 +3,7 @@
 //! loses, repeats and reorders messages, with leases that lapse at any instant, connections that break, and
 //! processes that crash and come back.
 //!
-//! The workers are the real ones: [`worker::Machine`] in both of its roles, with its offers and fetches, its
+//! The workers are the real ones: [`worker::Machine`] in both roles, with its offers and fetches, its
 //! scheduler and its KV manager. What is played is the device, the transport and the router (`process.rs`).
 //! `ghost.rs` says a second time what a lease is.
 //!

@@ -22,9 +22,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferError, TransferId, TransferReport};
-use worker::{
-    Core, Fetches, Inbound, Machine, Offers, PROMPT, ReadError, Role as _, SessionId, Transport, WorkerConfig,
-};
+use worker::{Fetches, Inbound, Machine, Offers, PROMPT, ReadError, SessionId, Transport, WorkerConfig, WorkerState};
 
 /// Layer slices of a block.
 pub(crate) const LAYERS: u16 = 2;
@@ -144,22 +142,6 @@ pub(crate) struct Outcome {
     pub(crate) broken: Option<String>,
 }
 
-/// The worker's machine.
-enum Kind {
-    Prefill(Box<Machine<Prefill>>),
-    Decode(Box<Machine<Decode>>),
-}
-
-/// Does the same with either.
-macro_rules! either {
-    ($kind:expr, $machine:ident => $what:expr) => {
-        match $kind {
-            Kind::Prefill($machine) => $what,
-            Kind::Decode($machine) => $what,
-        }
-    };
-}
-
 /// What machine and played surroundings share.
 #[derive(Default)]
 struct Notes {
@@ -269,7 +251,7 @@ pub(crate) struct Process {
     worker: WorkerId,
     life: Incarnation,
     now: Time,
-    kind: Kind,
+    machine: Machine,
     played: Played,
     word: ProgressWord,
     layout: KvLayout,
@@ -290,11 +272,10 @@ impl Process {
         let layout = KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
         let blocks = scope.blocks(worker);
         let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![blocks] };
-        let role = if scope.is_reader(worker) { Role::Decode } else { Role::Prefill };
+        let role: Box<dyn worker::Role> = if scope.is_reader(worker) { Box::new(Decode) } else { Box::new(Prefill) };
         let config = WorkerConfig {
             id: worker,
             incarnation: life,
-            role,
             name: worker.to_string(),
             layout: layout.clone(),
             blocks: limits.blocks.clone(),
@@ -323,16 +304,13 @@ impl Process {
         let (played, word) = (Played::default(), ProgressWord::new());
         let card = Card { played: played.clone(), layout: layout.clone(), limits, word: word.clone() };
         let (card, wire) = (Box::new(card), Box::new(played.clone()));
-        let kind = match role {
-            Role::Prefill => Machine::new(config, Prefill::default(), card, wire).map(|of| Kind::Prefill(Box::new(of))),
-            Role::Decode => Machine::new(config, Decode::default(), card, wire).map(|of| Kind::Decode(Box::new(of))),
-        };
+        let machine = Machine::new(config, role, card, wire).expect("the scheduler's settings agree");
         let mut process = Self {
             scope,
             worker,
             life,
             now: Time::ZERO,
-            kind: kind.expect("the scheduler's settings agree"),
+            machine,
             played,
             word,
             layout,
@@ -400,20 +378,20 @@ impl Process {
         }
     }
 
-    fn core(&self) -> &Core {
-        either!(&self.kind, machine => machine.core())
+    fn core(&self) -> &WorkerState {
+        self.machine.core()
     }
 
     fn offers(&self) -> &Offers {
-        either!(&self.kind, machine => machine.role().offers())
+        self.machine.offers()
     }
 
     fn fetches(&self) -> &Fetches {
-        either!(&self.kind, machine => machine.role().fetches())
+        self.machine.fetches()
     }
 
     fn handle(&mut self, event: Inbound) {
-        either!(&mut self.kind, machine => assert!(machine.handle(self.now, event), "nobody ends it"));
+        assert!(self.machine.handle_event(self.now, event).is_continue(), "nobody ends it");
     }
 
     fn tell(&mut self, message: &ToWorker) {
@@ -432,7 +410,7 @@ impl Process {
     }
 
     fn turn(&mut self) {
-        either!(&mut self.kind, machine => machine.turn(self.now));
+        self.machine.turn(self.now);
     }
 
     /// Lets it happen. `message`: what the event names by number.
@@ -688,9 +666,7 @@ impl Process {
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.worker, self.life, &self.heard, &self.memory, &self.read_for, &self.reads).hash(&mut hasher);
-        either!(&self.kind, machine => machine.digest(self.now, &mut hasher));
-        self.offers().digest(self.now, &mut hasher);
-        self.fetches().digest(self.now, &mut hasher);
+        self.machine.digest(self.now, &mut hasher);
         (self.word.get(), self.word.raised(), self.played.notes().renewals).hash(&mut hasher);
         self.running.as_ref().map(|(plan, layer)| (plan.step, layer)).hash(&mut hasher);
         hasher.finish()
@@ -699,7 +675,7 @@ impl Process {
     pub(crate) fn view(&self) -> View {
         let (core, fetches) = (self.core(), self.fetches());
         let next = core.kv.next_deadline();
-        let due = either!(&self.kind, machine => machine.role().next_deadline(core));
+        let due = self.offers().next_deadline(core).into_iter().chain(fetches.next_deadline(core)).min();
         let open = fetches.progress().filter(|fetch| fetch.state != FetchState::Quiescing);
         let sizes = core.sizes().into_iter().chain(self.offers().sizes()).chain(fetches.sizes());
         View {

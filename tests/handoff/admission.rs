@@ -4,7 +4,6 @@ use super::*;
 use crate::peer::Peer;
 use decode_worker::Decode;
 use domain::handoff::{Ask, PeerBody};
-use domain::session::Role;
 use domain::{Tenant, WorkerId};
 use prefill_worker::Prefill;
 use tests::rig::{BLOCKS, OFFER_MAX, PEER, Rig, SILENCE_MAX};
@@ -89,7 +88,7 @@ fn a_prompt_is_said_to_be_queued_to_its_reader_alone_and_until_it_is_offered() {
 #[test]
 fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
     for waits in [false, true] {
-        let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+        let mut rig = Rig::new(Decode, options(None).layout);
         let asks = Asked::new(1, prompt(41, 1), 1);
         rig.submit(&asks, Assignment::Whole);
         rig.turn();
@@ -122,14 +121,14 @@ fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
 /// There is no room for both, but where the one is in the cache for the other.
 #[test]
 fn who_waits_for_room_has_it_once_another_one_has_computed_the_same() {
-    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+    let mut rig = Rig::new(Decode, options(None).layout);
     for id in [1, 2] {
         let request =
             Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(BLOCKS / 3 * 2 * 4, 1), 100) };
         rig.submit(&request, Assignment::Whole);
     }
     rig.turn();
-    let computes = |rig: &Rig<Decode>, id: u64| {
+    let computes = |rig: &Rig, id: u64| {
         rig.running().is_some_and(|plan| plan.spans.iter().any(|span| span.key.request == RequestId(id)))
     };
     assert!(computes(&rig, 1) && !computes(&rig, 2));
@@ -142,7 +141,7 @@ fn who_waits_for_room_has_it_once_another_one_has_computed_the_same() {
 /// A step that takes long, and behind it a prompt for a peer from which nothing else is to come.
 #[test]
 fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
-    let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
+    let mut rig = Rig::new(Prefill, options(None).layout);
     let status = LaneStatus {
         peer: "decode-0".to_owned(),
         lane: Lane::Tcp,
@@ -152,9 +151,8 @@ fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
         expected_bytes_per_s: None,
         passed_over: Vec::new(),
     };
-    let now = rig.now;
-    rig.machine.handle(now, Inbound::Agent(AgentEvent::Connected { peer: PEER, status }));
-    let asked = |id: u64, decode: WorkerId, rig: &mut Rig<Prefill>| {
+    rig.handle(Inbound::Agent(AgentEvent::Connected { peer: PEER, status }));
+    let asked = |id: u64, decode: WorkerId, rig: &mut Rig| {
         let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(id, prompt(10, id as u32), 1) };
         rig.submit(&request, Assignment::Prefill { decode });
         rig.turn();
@@ -162,7 +160,7 @@ fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
     // Its first token is its last, so it is offered to nobody.
     asked(1, WorkerId(7), &mut rig);
     asked(2, PEER, &mut rig);
-    let pass = |rig: &mut Rig<Prefill>| {
+    let pass = |rig: &mut Rig| {
         for _ in 0..800 {
             rig.tell(&ToWorker::Heartbeat);
             rig.pass(SILENCE_MAX / 8);

@@ -13,6 +13,7 @@ mod prefix;
 mod pressure;
 mod protocol;
 mod retry;
+mod role;
 mod slow;
 mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]

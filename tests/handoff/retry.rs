@@ -3,7 +3,7 @@
 use crate::{Cluster, finish, options};
 use decode_worker::Decode;
 use domain::handoff::PeerBody;
-use domain::session::{Assignment, Failure, FromWorker, Role, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, ToWorker};
 use domain::{Epoch, ProgressWord, RequestId, StepId, WorkerId};
 use prefill_worker::Prefill;
 use std::sync::atomic::Ordering;
@@ -91,8 +91,8 @@ fn a_sequence_that_moves_away_survives_the_failures_of_others() {
 }
 
 /// A decode worker that decodes `count` sequences.
-fn decoding(count: u64) -> Rig<Decode> {
-    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+fn decoding(count: u64) -> Rig {
+    let mut rig = Rig::new(Decode, options(None).layout);
     (0..count).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Assignment::Whole));
     rig.turn();
     assert!(rig.step());
@@ -102,11 +102,11 @@ fn decoding(count: u64) -> Rig<Decode> {
 }
 
 /// The requests in the step that runs.
-fn requests<R: worker::Role>(rig: &Rig<R>) -> Vec<u64> {
+fn requests(rig: &Rig) -> Vec<u64> {
     rig.running().map_or(Vec::new(), |plan| plan.spans.iter().map(|span| span.key.request.0).collect())
 }
 
-fn failures<R: worker::Role>(rig: &mut Rig<R>) -> Vec<(u64, Failure)> {
+fn failures(rig: &mut Rig) -> Vec<(u64, Failure)> {
     let failed = |said| if let FromWorker::Failed { request, why, .. } = said { Some((request.0, why)) } else { None };
     rig.said().into_iter().filter_map(failed).collect()
 }
@@ -165,7 +165,7 @@ fn a_device_that_fails_every_step_fails_all_after_a_while() {
 
 #[test]
 fn readers_do_not_see_the_word_pass_a_failed_step_before_all_of_it_is_written_again() {
-    let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
+    let mut rig = Rig::new(Prefill, options(None).layout);
     (0..3).for_each(|id| rig.submit(&Asked::new(id, prompt(9, id as u32), 50), Assignment::Prefill { decode: PEER }));
     rig.turn();
     let step = rig.running().expect("it computes the prompts").step;

@@ -4,7 +4,7 @@
 use crate::options;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
-use domain::session::{Assignment, Failure, FromWorker, Role, ToWorker};
+use domain::session::{Assignment, Failure, FromWorker, ToWorker};
 use domain::{BlockId, Epoch, Generation, LeaseId, RequestId, WorkerId};
 use kv_manager::FetchState;
 use prefill_worker::Prefill;
@@ -20,8 +20,8 @@ const JUST: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(100);
 
 /// A prefill worker that has computed a prompt, which its reader has not taken over.
-fn leased(lease: Duration) -> (Rig<Prefill>, LeaseId) {
-    let mut rig = Rig::new(Prefill::default(), Role::Prefill, options(None).layout);
+fn leased(lease: Duration) -> (Rig, LeaseId) {
+    let mut rig = Rig::new(Prefill, options(None).layout);
     let request = Asked { lease, deadline: Duration::from_secs(3600), ..Asked::new(1, prompt(30, 1), 10) };
     rig.submit(&request, Assignment::Prefill { decode: PEER });
     rig.turn();
@@ -40,7 +40,7 @@ fn released(lease: LeaseId, valid: bool) -> PeerBody {
     PeerBody::Released { lease, valid }
 }
 
-fn lapsed(rig: &mut Rig<Prefill>) -> bool {
+fn lapsed(rig: &mut Rig) -> bool {
     rig.said().iter().any(|said| matches!(said, FromWorker::Failed { why: Failure::HandoffLapsed, .. }))
 }
 
@@ -98,7 +98,7 @@ fn a_pause_revives_no_lease_that_was_over_before() {
 fn an_offer_that_is_renewed_for_ever_ends_at_its_longest_not_counting_pauses() {
     let (mut rig, lease) = leased(LEASE);
     let mut ticks = 0;
-    let mut renewed = |rig: &mut Rig<Prefill>, time: Duration| {
+    let mut renewed = |rig: &mut Rig, time: Duration| {
         let until = rig.now + time;
         while rig.now < until {
             ticks += 1;
@@ -139,8 +139,8 @@ fn who_renews_a_lease_that_is_over_is_told_so() {
 const TOKENS: u32 = 30;
 
 /// A decode worker that expects a prompt.
-fn expecting() -> Rig<Decode> {
-    let mut rig = Rig::new(Decode::default(), Role::Decode, options(None).layout);
+fn expecting() -> Rig {
+    let mut rig = Rig::new(Decode, options(None).layout);
     let request = Asked { deadline: Duration::from_secs(3600), ..Asked::new(1, prompt(TOKENS, 1), 10) };
     rig.submit(&request, Assignment::Decode { prefill: PEER });
     rig.turn();
@@ -148,7 +148,7 @@ fn expecting() -> Rig<Decode> {
 }
 
 /// The whole of that prompt.
-fn offer(rig: &Rig<Decode>) -> PeerBody {
+fn offer(rig: &Rig) -> PeerBody {
     let layout = &rig.machine.core().config.layout;
     let blocks = (0..TOKENS.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
     PeerBody::Offer(Offer {
@@ -163,12 +163,12 @@ fn offer(rig: &Rig<Decode>) -> PeerBody {
     })
 }
 
-fn states(rig: &Rig<Decode>) -> Vec<FetchState> {
-    rig.machine.role().fetches().progress().map(|fetch| fetch.state).collect()
+fn states(rig: &Rig) -> Vec<FetchState> {
+    rig.machine.fetches().progress().map(|fetch| fetch.state).collect()
 }
 
 /// Why the attempt failed, and whose fault that was, if it did.
-fn failure(rig: &mut Rig<Decode>) -> Option<(Failure, Option<WorkerId>)> {
+fn failure(rig: &mut Rig) -> Option<(Failure, Option<WorkerId>)> {
     rig.said().into_iter().find_map(|said| match said {
         FromWorker::Failed { why, fault, .. } => Some((why, fault)),
         _ => None,
@@ -176,7 +176,7 @@ fn failure(rig: &mut Rig<Decode>) -> Option<(Failure, Option<WorkerId>)> {
 }
 
 /// Time goes by, in which the router says that it is there.
-fn wait(rig: &mut Rig<Decode>, time: Duration) {
+fn wait(rig: &mut Rig, time: Duration) {
     let until = rig.now + time;
     while rig.now < until {
         rig.tell(&ToWorker::Heartbeat);
@@ -240,8 +240,7 @@ fn a_read_that_fails_here_is_not_its_owners_fault() {
         let offer = offer(&rig);
         rig.hear(offer);
         rig.turn();
-        let now = rig.now;
-        rig.machine.handle(now, Inbound::Agent(AgentEvent::Ended(Completion { id, result: Err(error) })));
+        rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Err(error) })));
         assert_eq!(failure(&mut rig), Some((Failure::HandoffLapsed, fault)), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
-use domain::session::{Assignment, FromWorker, PeerInfo, Role as Kind, ToWorker};
+use domain::session::{Assignment, FromWorker, PeerInfo, ToWorker};
 use domain::{Incarnation, KvLayout, ProgressWord, StepId, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
@@ -54,9 +54,9 @@ fn notes(shared: &Shared) -> MutexGuard<'_, Notes> {
 }
 
 /// A machine, and the time.
-pub struct Rig<R> {
+pub struct Rig {
     /// It.
-    pub machine: Machine<R>,
+    pub machine: Machine,
     /// What time it is told.
     pub now: Time,
     /// What readers of its memory see of its steps.
@@ -65,9 +65,9 @@ pub struct Rig<R> {
     shared: Shared,
 }
 
-impl<R: Role> Rig<R> {
+impl Rig {
     /// A machine with a session to a router, and room for everything.
-    pub fn new(role: R, kind: Kind, layout: KvLayout) -> Self {
+    pub fn new(role: impl Role, layout: KvLayout) -> Self {
         let shared = Shared::default();
         notes(&shared).said.reserve(MESSAGES);
         notes(&shared).sent.reserve(MESSAGES);
@@ -77,10 +77,10 @@ impl<R: Role> Rig<R> {
             context_max: 1 << 20,
             blocks: vec![BLOCKS; layout.groups.len()],
         };
-        let config = config(kind, &layout, &limits);
+        let config = config(&layout, &limits);
         let (layers, word) = (layout.layers() as u16, ProgressWord::new());
         let card = Card { layout, limits, word: word.clone(), shared: shared.clone() };
-        let machine = Machine::new(config, role, Box::new(card), Box::new(Wire(shared.clone())));
+        let machine = Machine::new(config, Box::new(role), Box::new(card), Box::new(Wire(shared.clone())));
         let machine = machine.expect("the settings of the scheduler agree");
         let mut rig = Self { machine, now: Time::ZERO, word, layers, shared: shared.clone() };
         let said = shared.clone();
@@ -88,14 +88,19 @@ impl<R: Role> Rig<R> {
             notes(&said).said.push(bytes);
             Ok(())
         });
-        rig.machine.handle(rig.now, Inbound::Opened { session: SESSION, send, ended: Arc::default() });
+        rig.handle(Inbound::Opened { session: SESSION, send, ended: Arc::default() });
         rig.turn();
         rig
     }
 
+    /// Something happens.
+    pub fn handle(&mut self, event: Inbound) {
+        assert!(self.machine.handle_event(self.now, event).is_continue(), "no test shuts it down");
+    }
+
     /// A router says something.
     pub fn tell(&mut self, message: &ToWorker) {
-        self.machine.handle(self.now, Self::told(message));
+        self.handle(Self::told(message));
     }
 
     /// What a router says, as it arrives.
@@ -113,7 +118,7 @@ impl<R: Role> Rig<R> {
         let message =
             PeerMessage { from: PEER, from_incarnation: Incarnation(1), to_incarnation: Some(Incarnation(1)), body };
         let bytes = proto::handoff::encode(&message);
-        self.machine.handle(self.now, Inbound::Agent(AgentEvent::Message { from: PEER, bytes }));
+        self.handle(Inbound::Agent(AgentEvent::Message { from: PEER, bytes }));
     }
 
     /// The loop has its turn.
@@ -125,7 +130,7 @@ impl<R: Role> Rig<R> {
     pub fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
-            self.now = (self.now + self.machine.patience(self.now).max(Duration::from_micros(1))).min(until);
+            self.now = self.machine.next_deadline(self.now).max(self.now + Duration::from_micros(1)).min(until);
             self.turn();
         }
     }
@@ -163,7 +168,7 @@ impl<R: Role> Rig<R> {
 
     /// The loop sees that a step has ended, and has its turn.
     pub fn see(&mut self) {
-        self.machine.handle(self.now, Inbound::StepEnded);
+        self.handle(Inbound::StepEnded);
         self.turn();
     }
 
@@ -175,7 +180,7 @@ impl<R: Role> Rig<R> {
             self.word.raise(plan.step, layer);
         }
         self.end_step(plan.step, Err("the test says so".to_owned()));
-        self.machine.handle(self.now, Inbound::StepEnded);
+        self.handle(Inbound::StepEnded);
     }
 
     fn end_step(&mut self, step: StepId, sampled: Result<Vec<Sampled>, String>) {
@@ -214,11 +219,10 @@ fn token(index: u32) -> Token {
     index % VOCABULARY
 }
 
-fn config(role: Kind, layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig {
+fn config(layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig {
     WorkerConfig {
         id: SELF,
         incarnation: Incarnation(1),
-        role,
         name: "rig".to_owned(),
         layout: layout.clone(),
         blocks: limits.blocks.clone(),

@@ -1,4 +1,4 @@
-//! Attempts: what the router asked of this worker and has not ended.
+//! Attempts: what routers asked of this worker and what has not ended.
 
 use crate::sessions::{SessionId, Sessions};
 use domain::session::Submit;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// An attempt at a request, on this worker.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Whose it is.
+    /// The session that it was submitted over.
     pub session: SessionId,
-    /// What the router said.
+    /// What the router submitted.
     pub submit: Submit,
     /// When it arrived.
     pub arrived: Time,
@@ -19,7 +19,7 @@ pub struct Attempt {
     pub deadline: Time,
     /// Choices that have not ended.
     pub live: Vec<Choice>,
-    /// What identities of its blocks are derived under.
+    /// The scope that identities of its blocks are derived under.
     pub(crate) scope: Scope,
     /// Identities of the full blocks of its prompt.
     pub(crate) chain: Arc<Vec<BlockHash>>,
@@ -33,30 +33,20 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Opens an attempt; `false` if it is open already.
-    pub(crate) fn open(
-        &mut self,
-        now: Time,
-        session: SessionId,
-        submit: Submit,
-        scope: Scope,
-        block_tokens: u32,
-    ) -> bool {
+    /// Opens an attempt that is not open.
+    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit, scope: Scope, block_tokens: u32) {
         let id = (submit.request, submit.epoch);
-        if self.open.contains_key(&id) {
-            return false;
-        }
         let deadline = now + submit.deadline;
         let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
         self.deadlines.insert((deadline, id.0, id.1));
         let mut chain = Vec::with_capacity(submit.prompt.len() / block_tokens as usize);
         scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
         let chain = Arc::new(chain);
-        self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
-        true
+        let before = self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
+        debug_assert!(before.is_none(), "the machine ignores a submit that arrives twice");
     }
 
-    /// Sequences of all that are open.
+    /// Returns how many sequences all open attempts have.
     pub(crate) fn live_choices(&self) -> u32 {
         self.open.values().map(|attempt| attempt.live.len() as u32).sum()
     }
@@ -70,7 +60,7 @@ impl Attempts {
         self.get(key.request, key.epoch).is_some_and(|attempt| sessions.is_full(attempt.session))
     }
 
-    /// Takes a choice off the attempt; `None`: it was not live. `Some(true)`: it was the last.
+    /// Ends a choice of the attempt. `Some(true)`: it was the last live one. `None`: it was not live.
     pub(crate) fn choice_ended(&mut self, request: RequestId, epoch: Epoch, choice: Choice) -> Option<bool> {
         let attempt = self.open.get_mut(&(request, epoch))?;
         let at = attempt.live.iter().position(|&live| live == choice)?;
@@ -78,8 +68,8 @@ impl Attempts {
         Some(attempt.live.is_empty())
     }
 
-    /// Of the choices that got a first token those that are still wanted; from now on the attempt is about these alone.
-    /// The others ended with their first token, or were cancelled while the prompt was on its way.
+    /// Restricts the attempt to choices that go on from a first token, and returns them. The others ended with their
+    /// first token, or were cancelled while the prompt was fetched or computed.
     pub(crate) fn go_on(
         &mut self,
         request: RequestId,
@@ -102,7 +92,7 @@ impl Attempts {
         Some(attempt)
     }
 
-    /// One attempt whose deadline has passed.
+    /// Returns an attempt whose deadline has passed.
     pub(crate) fn overdue(&self, now: Time) -> Option<(RequestId, Epoch)> {
         self.deadlines.first().filter(|&&(deadline, ..)| deadline <= now).map(|&(_, request, epoch)| (request, epoch))
     }
@@ -111,12 +101,12 @@ impl Attempts {
         self.deadlines.first().map(|&(deadline, ..)| deadline)
     }
 
-    /// Those that pass the test.
+    /// Returns the attempts that pass the test.
     pub(crate) fn ids(&self, of: impl Fn(&Attempt) -> bool) -> Vec<(RequestId, Epoch)> {
         self.open.iter().filter(|(_, attempt)| of(attempt)).map(|(&id, _)| id).collect()
     }
 
-    /// All.
+    /// Returns all open attempts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, Epoch, &Attempt)> {
         self.open.iter().map(|(&(request, epoch), attempt)| (request, epoch, attempt))
     }

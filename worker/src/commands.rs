@@ -1,15 +1,15 @@
-//! What an operator asks of a worker: prefixes, such as system prompts, are pinned to the device or let go, and
-//! conversations are parked. Over which interface that is asked is not known here.
+//! Commands of an operator: pin a prefix, such as a system prompt, to the device, unpin it, or park a conversation. The
+//! interface that they arrive over is outside this crate.
 
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::{BlockHash, Time, Token};
 use kv_manager::Pinned;
 use std::time::Duration;
 
-/// The longest that a pin lasts; it can be pinned anew.
+/// The longest duration of a pin. A prefix can be pinned again.
 pub const PIN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Tokens that sequences of a tenant begin with. Only the full blocks of them count.
+/// Tokens that sequences of a tenant begin with. Only their full blocks count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The tenant of the sequences. Empty: requests without a tenant.
@@ -18,54 +18,54 @@ pub struct Prefix {
     pub tokens: Vec<Token>,
 }
 
-/// What a worker is asked for.
+/// A command to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Keep the prefix on the device for so long, at most [`PIN_MAX`], once it is there. The worker does not
-    /// compute it for that.
+    /// Keep the prefix on the device for `duration`, at most [`PIN_MAX`], once it is there. The worker does not compute
+    /// the prefix for this.
     Pin {
         /// The prefix to keep.
         prefix: Prefix,
         /// Time from now; what is beyond [`PIN_MAX`] is cut off.
         duration: Duration,
     },
-    /// Keep it no longer.
+    /// Unpin the prefix.
     Unpin {
         /// A prefix exactly as it was pinned.
         prefix: Prefix,
     },
-    /// Move what nobody uses of it off the device, to the lowest tier of the host.
+    /// Move the unused blocks of the prefix off the device, to the lowest tier of the host.
     Park {
         /// The prefix to move.
         prefix: Prefix,
     },
 }
 
-/// What a worker answers.
+/// The answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// So many tokens of the prefix are pinned.
+    /// The prefix is pinned.
     Pinned {
-        /// Those of its full blocks.
+        /// Tokens in its full blocks.
         tokens: u32,
     },
-    /// More would be pinned than the worker's share of its pools for that.
+    /// The pins would name more than the share of the pools that pins may name.
     TooManyPinned,
-    /// It is not pinned, whether or not it was.
+    /// The prefix is not pinned.
     Unpinned {
-        /// It was.
+        /// It was pinned before.
         was_pinned: bool,
     },
-    /// So many blocks left the device, or will unless somebody uses them before. None: nothing that nobody uses is
-    /// there, or there is no tier.
+    /// Blocks left the device, or will leave it unless they are used before. None do if all blocks are in use, or there
+    /// is no tier.
     Parked {
-        /// Of all KV groups.
+        /// Blocks of all KV groups.
         blocks: u32,
     },
 }
 
-impl Core {
-    /// Does what is asked.
+impl WorkerState {
+    /// Executes a command.
     pub(crate) fn command(&mut self, now: Time, command: Command) -> Answer {
         match command {
             Command::Pin { prefix, duration } => {

@@ -11,8 +11,6 @@ pub struct WorkerConfig {
     pub id: WorkerId,
     /// Which life of it.
     pub incarnation: Incarnation,
-    /// What it is there for.
-    pub role: domain::session::Role,
     /// Name for people, metrics and thread names.
     pub name: String,
     /// Layout of its KV pools.

@@ -7,7 +7,7 @@ mod explore;
 mod prefix;
 
 use crate::config::{EARLY_MESSAGES_MAX, EARLY_OFFERS_MAX, OVER_MAX};
-use crate::core::{Core, QUEUE_FULL};
+use crate::state::{QUEUE_FULL, WorkerState};
 use crate::transport::ReadError;
 use domain::handoff::{Offer, PeerBody};
 use domain::planted_bugs::{self, Bug};
@@ -146,8 +146,8 @@ struct Early {
 
 impl Fetches {
     /// The KV of an attempt will be offered by `owner`: of its prompt, or (`running`) of a sequence that decodes
-    /// there. Its sequence is in `core` already ([`Core::expect`]).
-    pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
+    /// there. Its sequence is in `core` already ([`WorkerState::expect`]).
+    pub fn expect(&mut self, core: &mut WorkerState, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let machine = Fetch::expect(now, config(core, core.config.handoff_wait), attempt.deadline);
         let kind = if running { FetchKind::Running } else { FetchKind::Prompt };
@@ -167,12 +167,12 @@ impl Fetches {
     }
 
     /// The attempt is over for the router.
-    pub fn cancel(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
+    pub fn cancel(&mut self, core: &mut WorkerState, now: Time, request: RequestId, epoch: Epoch) {
         self.event(core, now, (request, epoch), FetchEvent::Cancel);
     }
 
     /// An owner's message. What belongs to no fetch is stale and counted.
-    pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
+    pub fn handle(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, body: PeerBody) {
         let (lease, event) = match &body {
             PeerBody::Offer(offer) => return self.offered(core, now, from, offer.clone()),
             PeerBody::Written { lease, step, tokens } => (*lease, FetchEvent::Written { step: *step, tokens: *tokens }),
@@ -218,14 +218,14 @@ impl Fetches {
     }
 
     /// What is expected of the owner waits in its queue.
-    fn queued(&mut self, core: &mut Core, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
+    fn queued(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
         match self.open.get(&id) {
             Some(entry) if entry.owner == from => self.event(core, now, id, FetchEvent::Queued),
             _ => core.meters.stale_lease.increment(1),
         }
     }
 
-    fn offered(&mut self, core: &mut Core, now: Time, from: WorkerId, offer: Offer) {
+    fn offered(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, offer: Offer) {
         let id = (offer.request, offer.epoch);
         match self.open.get_mut(&id) {
             Some(entry) if entry.owner == from && entry.tokens.is_none() && !self.over.contains(&id) => {
@@ -272,7 +272,7 @@ impl Fetches {
     }
 
     /// The owner of some fetches is connected: what waited for it is read.
-    pub fn connected(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+    pub fn connected(&mut self, core: &mut WorkerState, now: Time, owner: WorkerId) {
         let waiting =
             self.open.iter().filter(|(_, entry)| entry.owner == owner && !entry.unposted.is_empty()).map(|(&id, _)| id);
         for id in waiting.collect::<Vec<_>>() {
@@ -290,7 +290,7 @@ impl Fetches {
     /// The owner of some fetches is not connected, or no more: what waited for it failed, and what it offered
     /// before it was computed has no end, for what it said of that is lost
     /// ([`Offers::reader_lost`](crate::Offers::reader_lost) is the other side of it).
-    pub fn owner_lost(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+    pub fn owner_lost(&mut self, core: &mut WorkerState, now: Time, owner: WorkerId) {
         let of_it: Vec<_> = self.open.iter().filter(|(_, entry)| entry.owner == owner).map(|(&id, _)| id).collect();
         for id in of_it {
             let Some(entry) = self.open.get_mut(&id) else { continue };
@@ -306,7 +306,7 @@ impl Fetches {
 
     /// Begins to read, or keeps in mind to do so when the owner is connected; what the machine must hear at once,
     /// if anything.
-    fn read(&mut self, core: &mut Core, id: (RequestId, Epoch), pieces: Vec<Piece>) -> Option<FetchEvent> {
+    fn read(&mut self, core: &mut WorkerState, id: (RequestId, Epoch), pieces: Vec<Piece>) -> Option<FetchEvent> {
         let entry = self.open.get_mut(&id)?;
         let count = pieces.len() as u32;
         match core.transport.read(entry.owner, batches(&core.config.layout, &pieces)) {
@@ -333,7 +333,7 @@ impl Fetches {
     }
 
     /// A transfer ended.
-    pub fn transfer_ended(&mut self, core: &mut Core, now: Time, completion: &Completion) {
+    pub fn transfer_ended(&mut self, core: &mut WorkerState, now: Time, completion: &Completion) {
         let Some((id, pieces)) = self.transfers.remove(&completion.id) else { return };
         if let Ok(report) = &completion.result {
             core.fetched(report);
@@ -351,7 +351,7 @@ impl Fetches {
     }
 
     /// A peer came back as a new life: what its old one offered is void.
-    pub fn owner_restarted(&mut self, core: &mut Core, now: Time, owner: WorkerId) {
+    pub fn owner_restarted(&mut self, core: &mut WorkerState, now: Time, owner: WorkerId) {
         self.early.retain(|early| early.from != owner);
         let lost: Vec<_> = self.leases.iter().filter(|((from, _), _)| *from == owner).map(|(_, &id)| id).collect();
         for id in lost {
@@ -361,7 +361,7 @@ impl Fetches {
     }
 
     /// A handoff has its room, which was opened; so many of its tokens were here already.
-    pub fn room_given(&mut self, core: &mut Core, now: Time, key: SeqKey, cached_tokens: u32) {
+    pub fn room_given(&mut self, core: &mut WorkerState, now: Time, key: SeqKey, cached_tokens: u32) {
         core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
         let room = FetchEvent::Room { tables: core.kv.tables(key), held_tokens: cached_tokens };
         self.event(core, now, (key.request, key.epoch), room);
@@ -377,7 +377,7 @@ impl Fetches {
     }
 
     /// Deadlines may have passed.
-    pub fn tick(&mut self, core: &mut Core, now: Time) {
+    pub fn tick(&mut self, core: &mut WorkerState, now: Time) {
         let ticks = core.ticks();
         let due: Vec<_> = self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|&(_, id)| id).collect();
         for id in due {
@@ -420,14 +420,14 @@ impl Fetches {
     }
 
     /// When `tick` must be called at the latest.
-    pub fn next_deadline(&self, core: &Core) -> Option<Time> {
+    pub fn next_deadline(&self, core: &WorkerState) -> Option<Time> {
         let machines = self.deadlines.first().map(|&(at, _)| at);
         let early = self.early.front().map(|early| early.arrived + core.config.handoff_wait);
         machines.into_iter().chain(early).min()
     }
 
     /// Feeds the machine, does what it says, and notes when it is due next.
-    fn event(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
+    fn event(&mut self, core: &mut WorkerState, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
         self.feed(core, now, id, event);
         self.note_deadline(id);
     }
@@ -438,7 +438,7 @@ impl Fetches {
         }
     }
 
-    fn feed(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
+    fn feed(&mut self, core: &mut WorkerState, now: Time, id: (RequestId, Epoch), event: FetchEvent) {
         if let Some(entry) = self.open.get_mut(&id) {
             entry.cancelled |= matches!(event, FetchEvent::Cancel);
         }
@@ -524,7 +524,7 @@ impl Fetches {
         }
     }
 
-    fn forget(&mut self, core: &mut Core, id: (RequestId, Epoch)) {
+    fn forget(&mut self, core: &mut WorkerState, id: (RequestId, Epoch)) {
         if let Some(entry) = self.open.remove(&id) {
             // If it has no room yet it needs none.
             core.scheduler.remove(entry.key);
@@ -540,7 +540,7 @@ impl Fetches {
 
     /// Gives an offer back that came early. Its lease is over from now on, so that a copy of it must not be taken
     /// either.
-    fn give_back(&mut self, core: &mut Core, early: Early) {
+    fn give_back(&mut self, core: &mut WorkerState, early: Early) {
         self.takes_none((early.offer.request, early.offer.epoch));
         core.send(early.from, PeerBody::Release { lease: early.offer.lease });
     }
@@ -575,7 +575,7 @@ fn is_own(error: &ReadError) -> bool {
 }
 
 /// Settings of a machine that waits for so long.
-fn config(core: &Core, wait_max: Duration) -> FetchConfig {
+fn config(core: &WorkerState, wait_max: Duration) -> FetchConfig {
     FetchConfig {
         layout: core.config.layout.fingerprint(),
         block_tokens: core.config.layout.block_tokens,

@@ -5,9 +5,9 @@
 mod explore;
 
 use crate::config::{ASKED_MAX, PREFIX_WAIT_MAX};
-use crate::core::Core;
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
+use crate::state::WorkerState;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::planted_bugs::{self, Bug};
 use domain::session::{Assignment, Failure, FromWorker};
@@ -31,17 +31,17 @@ pub struct Offers {
 
 /// Who takes a sequence over, and as what.
 #[derive(Clone, Copy, Debug)]
-pub struct Taker {
-    /// The worker that reads.
-    pub to: WorkerId,
+pub(crate) struct Taker {
+    /// The reader.
+    pub(crate) to: WorkerId,
     /// The attempt that it takes over under.
-    pub epoch: Epoch,
+    pub(crate) epoch: Epoch,
     /// How long the lease lives without renewal.
-    pub lease: Duration,
+    pub(crate) lease: Duration,
     /// Positions that are handed over.
-    pub tokens: u32,
+    pub(crate) tokens: u32,
     /// Output tokens that it knows.
-    pub known: u32,
+    pub(crate) known: u32,
 }
 
 /// Who reads under a lease.
@@ -70,7 +70,7 @@ struct Open {
 impl Offers {
     /// Offers a sequence, whose blocks for all of `taker.tokens` positions are there; `false` if there are too
     /// many leases, or its own KV is not validated yet.
-    pub fn begin(&mut self, core: &mut Core, now: Time, key: SeqKey, taker: Taker) -> bool {
+    pub(crate) fn begin(&mut self, core: &mut WorkerState, now: Time, key: SeqKey, taker: Taker) -> bool {
         let Taker { to, epoch, lease: duration, tokens, .. } = taker;
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return false };
         let (session, until) = (attempt.session, attempt.deadline.min(now + core.config.offer_max));
@@ -94,7 +94,7 @@ impl Offers {
     }
 
     /// A reader waits for an offer, and should wait on if its prompt is here and has not been offered yet.
-    fn expected(&mut self, core: &mut Core, from: WorkerId, request: RequestId, epoch: Epoch) {
+    fn expected(&mut self, core: &mut WorkerState, from: WorkerId, request: RequestId, epoch: Epoch) {
         let part = core.attempt(request, epoch).map(|attempt| attempt.submit.part);
         let offered = self.open.contains_key(&SeqKey { request, epoch, choice: PROMPT });
         if part == Some(Assignment::Prefill { decode: from }) && !offered {
@@ -103,7 +103,7 @@ impl Offers {
     }
 
     /// Offers a prefix, at once or when what tiers have of it is loaded.
-    fn asked(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
+    fn asked(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, ask: &Ask) {
         let key = SeqKey { request: ask.request, epoch: ask.epoch, choice: ASKED };
         match self.asked.get(&key) {
             // Who asks twice gets the one answer that is to come.
@@ -119,7 +119,7 @@ impl Offers {
     }
 
     /// Offers to those whose prefixes were loaded, or who do not wait any longer.
-    fn offer_loaded(&mut self, core: &mut Core, now: Time) {
+    fn offer_loaded(&mut self, core: &mut WorkerState, now: Time) {
         let is_due = |key: &SeqKey, asked: &mut Asked| asked.until <= now || !core.loads.is_loading(*key);
         for (key, Asked { from, ask, .. }) in self.asked.extract_if(.., is_due).collect::<Vec<_>>() {
             core.loader().drop_load(key);
@@ -129,7 +129,7 @@ impl Offers {
 
     /// Offers what is cached of a prefix, or declines: jobs wait for room, and there is not enough beside it. The
     /// lease keeps its blocks, which could have been evicted for those jobs.
-    fn offer_cached(&mut self, core: &mut Core, now: Time, from: WorkerId, ask: &Ask) {
+    fn offer_cached(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, ask: &Ask) {
         let &Ask { request, epoch, lease: duration, ref chain, .. } = ask;
         let key = SeqKey { request, epoch, choice: ASKED };
         let tokens = core.kv.cached_tokens(chain);
@@ -154,7 +154,7 @@ impl Offers {
 
     /// Step `step` is about to write the positions of `key` below `tokens`. Said where it finishes a block or the
     /// offer: a part of a block is not read.
-    pub fn writes(&mut self, core: &mut Core, step: StepId, key: SeqKey, tokens: u32) {
+    pub(crate) fn writes(&mut self, core: &mut WorkerState, step: StepId, key: SeqKey, tokens: u32) {
         let size = core.config.layout.block_tokens;
         if let Some(open) = self.open.get_mut(&key)
             && let tokens = tokens.min(open.taker.tokens)
@@ -168,13 +168,19 @@ impl Offers {
     }
 
     /// What is offered of a sequence.
-    pub fn taker(&self, key: SeqKey) -> Option<Taker> {
+    pub(crate) fn taker(&self, key: SeqKey) -> Option<Taker> {
         self.open.get(&key).map(|open| open.taker)
     }
 
     /// The sequence is computed as far as it was offered; the reader goes on from `first`, and was not told of the
     /// output tokens `missing`.
-    pub fn complete(&mut self, core: &mut Core, key: SeqKey, missing: Vec<Token>, first: Vec<(Choice, Token)>) {
+    pub(crate) fn complete(
+        &mut self,
+        core: &mut WorkerState,
+        key: SeqKey,
+        missing: Vec<Token>,
+        first: Vec<(Choice, Token)>,
+    ) {
         if let Some(open) = self.open.remove(&key) {
             let (worker, request) = (&core.config.name, key.request);
             tracing::trace!(target: "timeline", worker, %request, "complete sent");
@@ -183,7 +189,7 @@ impl Offers {
     }
 
     /// None of the attempt's sequences will be completed.
-    pub fn withdraw_all(&mut self, core: &mut Core, request: RequestId, epoch: Epoch) {
+    pub(crate) fn withdraw_all(&mut self, core: &mut WorkerState, request: RequestId, epoch: Epoch) {
         let first = SeqKey { request, epoch, choice: Choice(0) };
         let last = SeqKey { choice: Choice(u16::MAX), ..first };
         let keys: Vec<SeqKey> = self.open.range(first..=last).map(|(&key, _)| key).collect();
@@ -191,7 +197,7 @@ impl Offers {
     }
 
     /// The sequence will not be completed.
-    pub fn withdraw(&mut self, core: &mut Core, key: SeqKey) {
+    pub(crate) fn withdraw(&mut self, core: &mut WorkerState, key: SeqKey) {
         if let Some(open) = self.open.remove(&key) {
             core.kv.withdraw(open.lease);
             // Its reader will release it, if it ever heard of it and its release arrives: neither is certain.
@@ -212,7 +218,7 @@ impl Offers {
     }
 
     /// A reader's message; `false` if it is none.
-    pub fn handle(&mut self, core: &mut Core, now: Time, from: WorkerId, body: &PeerBody) -> bool {
+    pub(crate) fn handle(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body
             && self.readers.get(&lease).is_some_and(|reader| reader.worker != from)
         {
@@ -245,7 +251,7 @@ impl Offers {
     }
 
     /// Ends leases whose time has passed, and offers what was loaded.
-    pub fn tick(&mut self, core: &mut Core, now: Time) {
+    pub(crate) fn tick(&mut self, core: &mut WorkerState, now: Time) {
         for lease in core.kv.expire(now) {
             let Some(reader) = self.readers.remove(&lease) else { continue };
             core.meters.leases_lapsed.increment(1);
@@ -259,7 +265,7 @@ impl Offers {
 
     /// A handoff's reader did not renew its lease: it may never have heard of it, so that nobody but its owner can
     /// say that it came to nothing.
-    fn unread(&mut self, core: &mut Core, session: SessionId, key: SeqKey, lease: LeaseId, reader: WorkerId) {
+    fn unread(&mut self, core: &mut WorkerState, session: SessionId, key: SeqKey, lease: LeaseId, reader: WorkerId) {
         let (request, epoch, why) = (key.request, key.epoch, Failure::HandoffLapsed);
         let detail = format!("worker {reader} did not renew the lease under which it was to take it over");
         if self.open.get(&key).is_some_and(|open| open.lease == lease) {
@@ -273,7 +279,7 @@ impl Offers {
     }
 
     /// A reader came back as a new life: what was offered to its old one is void.
-    pub fn reader_restarted(&mut self, core: &mut Core, reader: WorkerId) {
+    pub(crate) fn reader_restarted(&mut self, core: &mut WorkerState, reader: WorkerId) {
         self.open.retain(|_, open| open.taker.to != reader);
         let leases: Vec<LeaseId> =
             self.readers.iter().filter(|(_, of)| of.worker == reader).map(|(&lease, _)| lease).collect();
@@ -288,7 +294,7 @@ impl Offers {
 
     /// The connection to a reader was lost, and with it maybe what the reader was told of offers that are not
     /// complete. It would wait for the rest of those in vain.
-    pub fn reader_lost(&mut self, core: &mut Core, reader: WorkerId) {
+    pub(crate) fn reader_lost(&mut self, core: &mut WorkerState, reader: WorkerId) {
         let keys: Vec<SeqKey> =
             self.open.iter().filter(|(_, open)| open.taker.to == reader).map(|(&key, _)| key).collect();
         for key in keys {
@@ -299,12 +305,12 @@ impl Offers {
     }
 
     /// Whether a peer may read here, or waits for what it asked for.
-    pub fn deals_with(&self, peer: WorkerId) -> bool {
+    pub(crate) fn deals_with(&self, peer: WorkerId) -> bool {
         self.readers.values().any(|reader| reader.worker == peer) || self.asked.values().any(|asked| asked.from == peer)
     }
 
     /// When `tick` must be called at the latest.
-    pub fn next_deadline(&self, core: &Core) -> Option<Time> {
+    pub fn next_deadline(&self, core: &WorkerState) -> Option<Time> {
         self.asked.values().map(|asked| asked.until).chain(core.kv.next_deadline()).min()
     }
 }

@@ -1,4 +1,4 @@
-//! From a schedule to a step plan: tokens and block tables are filled in by who owns them.
+//! From a schedule to the plan of a step. The sequences add the tokens, the KV manager adds the block tables.
 
 use crate::sequence::Sequence;
 use domain::plan::{BlockCopy, Input, Span, StepPlan};
@@ -7,7 +7,7 @@ use kv_manager::KvManager;
 use scheduler::Work;
 use std::collections::HashMap;
 
-/// The plan of step `step` for `work`.
+/// Makes the plan of step `step` for `work`.
 pub(crate) fn plan(
     step: StepId,
     copies: Vec<BlockCopy>,

@@ -1,7 +1,7 @@
 //! Reports to routers: what placement predicts with.
 
 use crate::config::REPORT_EVERY;
-use crate::core::Core;
+use crate::state::WorkerState;
 use domain::Time;
 use domain::session::{FromWorker, Report};
 use kv_manager::IndexChanges;
@@ -21,7 +21,7 @@ pub(crate) struct Reports {
 
 impl Reports {
     /// Sends reports if they are due: at most every [`REPORT_EVERY`], and only if something changed or is wanted.
-    pub(crate) fn send(&mut self, core: &mut Core, now: Time) {
+    pub(crate) fn send(&mut self, core: &mut WorkerState, now: Time) {
         if core.sessions.len() == 0 || self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
             return;
         }
@@ -61,7 +61,7 @@ impl Reports {
     }
 }
 
-fn state(core: &Core) -> Report {
+fn state(core: &WorkerState) -> Report {
     let token_bytes = core.config.layout.stored_token_bytes();
     let (waiting, waiting_tokens) = core.waiting();
     let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);

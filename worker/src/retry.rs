@@ -1,31 +1,31 @@
-//! A step that failed as a whole is computed again in parts, until the sequence that is at fault is alone in one:
-//! only that one fails. The others are computed as if nothing had happened.
+//! A step that failed as a whole is computed again in parts, until the sequence at fault is alone in a part. Only that
+//! sequence fails. The others are computed as if nothing had happened.
 
 use domain::planted_bugs::{self, Bug};
 use scheduler::Work;
 
-/// Parts of a step that may fail beyond those on the way to one sequence that is at fault. Then what is left fails
-/// with them: the device fails whatever it is given, or so many sequences that all others have waited long enough.
-/// With 256 sequences it is enough for three that are at fault.
+/// Parts of a step that may fail in addition to those on the way to one sequence at fault. After them all remaining
+/// sequences fail, since the device fails every step, or so many that the others have waited long enough. In a step of
+/// 256 sequences it is enough for three at fault.
 const FAILURES_MORE: u32 = 16;
 
-/// What is left of a step that failed.
+/// The parts of a failed step that are still to be computed.
 pub(crate) struct Retry {
-    /// The next one last.
+    /// The parts, the next one last.
     parts: Vec<Vec<Work>>,
     /// How many more parts may fail.
     failures: u32,
 }
 
 impl Retry {
-    /// A step with so many sequences is about to fail, as the first of its parts.
+    /// Prepares for a failed step with so many sequences. The step itself is its first part that fails.
     pub(crate) fn new(sequences: usize) -> Self {
         let halvings = sequences.next_power_of_two().ilog2();
         Self { parts: Vec::new(), failures: halvings + 1 + FAILURES_MORE }
     }
 
-    /// A part failed: it is halved, if it can be. The sequences that fail: the one that was alone in it, or, where
-    /// enough failed or it is `hopeless`, all that are left.
+    /// Halves a part that failed, if it has more than one sequence. Returns the sequences that fail: the one that was
+    /// alone in the part, or all that are left if too many parts failed or it is `hopeless`.
     pub(crate) fn failed(&mut self, mut part: Vec<Work>, hopeless: bool) -> Vec<Work> {
         if hopeless || self.failures == 0 || planted_bugs::is(Bug::InnocentsFail) {
             part.extend(self.parts.drain(..).rev().flatten());
@@ -39,7 +39,7 @@ impl Retry {
         part
     }
 
-    /// What is to be computed next.
+    /// Returns the part that is to be computed next.
     pub(crate) fn next(&mut self) -> Option<Vec<Work>> {
         self.parts.pop()
     }

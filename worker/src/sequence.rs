@@ -15,7 +15,7 @@ pub struct Sequence {
     pub tokens: Tokens,
     /// Identities of its full blocks, shared with the sequences that begin as it does.
     pub chain: Arc<Vec<BlockHash>>,
-    /// What the identities are derived under.
+    /// The scope that the identities are derived under.
     pub scope: Scope,
     /// How to sample.
     pub params: Arc<SamplingParams>,
@@ -25,20 +25,21 @@ pub struct Sequence {
     pub choices: Vec<Choice>,
     /// When its attempt arrived here.
     pub arrived: Time,
-    /// Prompt tokens that were in a cache, here or in a tier, when the prompt came, and were taken from there.
+    /// Prompt tokens that were in a cache, on the device or in a tier, when the prompt arrived, and were taken from
+    /// there.
     pub cached_tokens: u32,
-    /// Length in tokens of the prefix that a tier had when the prompt came, if a load of it was begun.
+    /// Length in tokens of the prefix that a tier had when the prompt arrived, if a load of it was begun.
     pub loadable_tokens: u32,
-    /// Where its prompt comes from, for those who count.
+    /// Where the tokens of its prompt come from, for metrics.
     pub(crate) sources: Sources,
-    /// Its blocks are being filled by a fetch, which gives them back itself.
+    /// A fetch fills its blocks, and frees them itself.
     pub fetching: bool,
-    /// It was cancelled while a step computes with it: it is closed when the step ends.
+    /// It was closed while a step in flight contains it. It is removed when the step ends.
     pub closing: bool,
 }
 
 impl Sequence {
-    /// Output tokens so far, over all attempts.
+    /// Returns how many output tokens there are, over all attempts.
     pub fn outputs(&self) -> u32 {
         self.tokens.output().len() as u32
     }
@@ -60,7 +61,7 @@ impl Sequence {
         }
     }
 
-    /// What to sample after its last token, for each of `choices`.
+    /// Returns what to sample after its last token, for each of `choices`.
     pub fn samples(&self, key: SeqKey) -> Vec<Sample> {
         let history = self.params.needs_history().then(|| self.tokens.clone());
         let sample = |&choice: &Choice| Sample {

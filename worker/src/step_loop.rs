@@ -7,6 +7,7 @@ use crate::machine::Machine;
 use crate::memory::Pool;
 use crate::role::Role;
 use engine::device::Device;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use tiers::TierParts;
 use transport::{Agent, AgentConfig, Failure, Hub};
 
-/// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so
-/// that the device does not stand still.
+/// The longest time for which events are handled between two turns. If a step ends, the turn follows at once, so that
+/// the device does not idle.
 const EVENTS_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// A running worker. Ends when [`Worker::shutdown`] is called or the value is dropped.
@@ -27,11 +28,11 @@ pub struct Worker {
 }
 
 /// What a worker is made of.
-pub struct WorkerParts<R> {
+pub struct WorkerParts {
     /// Settings.
     pub config: WorkerConfig,
-    /// What kind of worker it is.
-    pub role: R,
+    /// Which submits it takes.
+    pub role: Box<dyn Role>,
     /// What computes.
     pub device: Box<dyn Device>,
     /// Its transport agent, as [`join`] made it.
@@ -47,33 +48,33 @@ pub struct WorkerParts<R> {
 pub enum StartError {
     /// The settings of the scheduler contradict each other.
     #[error("the scheduler's settings: {0}")]
-    Scheduler(String),
-    /// No thread.
+    Scheduler(#[from] scheduler::ConfigError),
+    /// The operating system started no thread.
     #[error("a thread of worker {worker} could not be started: {source}")]
     Thread {
-        /// Which worker.
+        /// Name of the worker.
         worker: String,
-        /// What the system answered.
+        /// What the operating system says.
         source: std::io::Error,
     },
 }
 
-struct StepLoop<R: Role> {
+struct StepLoop {
     inbox: Events,
-    machine: Machine<R>,
+    machine: Machine,
     clock: Clock,
     drained: Arc<AtomicBool>,
     failure: Failure,
 }
 
-/// Settings of the agent of a worker that only workers of the same process reach; the caller opens it to others.
+/// Returns the settings of an agent that only workers of the same process reach. The caller may open it to others.
 pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
     let agent = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
     AgentConfig { fingerprint: config.layout.fingerprint(), ..agent }
 }
 
-/// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub,
-/// where the other workers of the process find it. Errors: no thread could be started, no socket bound.
+/// Makes the transport agent of a worker. The agent lets peers read the pools of `device`. It enters the hub, where
+/// the other workers of the process find it. Errors: a thread could not be started, or a socket not be bound.
 pub fn join(
     hub: &Hub,
     config: &WorkerConfig,
@@ -93,13 +94,13 @@ pub fn join(
 
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
-    pub fn start<R: Role>(parts: WorkerParts<R>) -> Result<Self, StartError> {
+    pub fn start(parts: WorkerParts) -> Result<Self, StartError> {
         let WorkerParts { config, role, mut device, agent, inbox, tiers } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
-        let machine = Machine::new(config, role, device, Box::new(agent)).map_err(StartError::Scheduler)?;
+        let machine = Machine::new(config, role, device, Box::new(agent))?;
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
         let (failure, waker) = (input.failure().clone(), input.clone());
@@ -111,22 +112,23 @@ impl Worker {
         Ok(Self { input, drained, thread: Some(thread) })
     }
 
-    /// Where its events go.
+    /// Returns the sending end of its inbox.
     pub fn input(&self) -> WorkerInput {
         self.input.clone()
     }
 
-    /// Whether it was asked to drain, nothing is open there any more, nobody reads from it, and no router needs it.
+    /// Returns whether the worker may end: it was asked to drain, no attempt is open, no lease is live, and all routers
+    /// have closed their sessions.
     pub fn is_drained(&self) -> bool {
         self.drained.load(Ordering::Acquire)
     }
 
-    /// Whether it has ended, which it does when asked to, or when one of its threads failed.
+    /// Returns whether the worker has ended, because it was asked to or because one of its threads failed.
     pub fn has_ended(&self) -> bool {
         self.input.failure().get().is_some() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it; what runs is cancelled.
+    /// Ends the worker. Attempts that are open fail.
     pub fn shutdown(mut self) {
         self.end();
     }
@@ -147,25 +149,25 @@ impl Drop for Worker {
     }
 }
 
-impl<R: Role> StepLoop<R> {
+impl StepLoop {
     fn run(mut self) {
         loop {
             let now = self.clock.now();
-            // A device that is lost wakes nobody, but says how its steps ended when it is asked.
+            // A device that is lost does not wake the loop, but still says how its steps ended.
             self.machine.collect(now);
             self.machine.turn(now);
             if let Some(cause) = self.machine.lost_device() {
                 self.failure.report("device", cause);
             }
             if let Some(fault) = self.failure.get() {
-                // A worker that went on without one of its threads would keep what it is given, and look well.
+                // Without one of its threads, the worker would look healthy to routers and never finish their attempts.
                 tracing::error!(worker = self.machine.core().config.name, %fault, "the worker ends");
                 return;
             }
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);
-            match self.inbox.recv_timeout(self.machine.patience(now)) {
+            match self.inbox.recv_timeout(self.machine.next_deadline(now).since(now)) {
                 Ok(event) => {
-                    if !self.handle(event) {
+                    if self.handle_events(event).is_break() {
                         return;
                     }
                 }
@@ -175,27 +177,29 @@ impl<R: Role> StepLoop<R> {
         }
     }
 
-    /// Handles this event and those behind it, and looks at the device after each; `false`: the worker ends.
-    fn handle(&mut self, mut event: Inbound) -> bool {
+    /// Handles `first` and the events behind it, and collects from the device after each. `Break`: the worker must
+    /// end.
+    fn handle_events(&mut self, first: Inbound) -> ControlFlow<()> {
         let mut now = self.clock.now();
         let until = now + EVENTS_TIME_MAX;
-        while self.machine.handle(now, event) {
+        let mut next = Some(first);
+        while let Some(event) = next {
+            self.machine.handle_event(now, event)?;
             now = self.clock.now();
             self.machine.collect(now);
             if now >= until || self.machine.awaits_turn() {
-                return true;
+                break;
             }
-            let Ok(next) = self.inbox.try_recv() else { return true };
-            event = next;
+            next = self.inbox.try_recv().ok();
         }
-        false
+        ControlFlow::Continue(())
     }
 }
 
-impl<R: Role> Drop for StepLoop<R> {
+impl Drop for StepLoop {
     fn drop(&mut self) {
-        // After a panic the state is not to be trusted, and a second panic would end the process with all its
-        // workers; the end of the sessions tells the routers.
+        // After a panic the state cannot be trusted, and a second panic would abort the process with all its workers.
+        // Routers notice the end of their sessions.
         if !std::thread::panicking() {
             self.machine.end();
         }

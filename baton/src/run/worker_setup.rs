@@ -104,12 +104,11 @@ impl WorkerSetup {
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
         let WorkerSetup { who, config, device, inbox, agent, tiers, .. } = self;
-        match who.role {
-            Role::Prefill => {
-                Worker::start(WorkerParts { config, role: Prefill::default(), device, agent, inbox, tiers })
-            }
-            Role::Decode => Worker::start(WorkerParts { config, role: Decode::default(), device, agent, inbox, tiers }),
-        }
+        let role: Box<dyn worker::Role> = match who.role {
+            Role::Prefill => Box::new(Prefill),
+            Role::Decode => Box::new(Decode),
+        };
+        Worker::start(WorkerParts { config, role, device, agent, inbox, tiers })
     }
 }
 
@@ -247,7 +246,6 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
     let (engine, handoff) = (&config.engine, &config.handoff);
     WorkerConfig {
         id: who.id,
-        role: who.role,
         incarnation: incarnation(),
         name: who.name.clone(),
         layout: model.layout.clone(),

@@ -337,7 +337,7 @@ fn a_full_queue_refuses() {
 #[test]
 fn limits_that_do_not_fit_together_are_refused_by_name() {
     let check = |config: SchedulerConfig, word: &str| {
-        let broken = config.check().expect_err(word);
+        let broken = config.check().expect_err(word).to_string();
         assert!(broken.contains(word), "{broken}");
     };
     CONFIG.check().unwrap();

@@ -6,112 +6,17 @@ use crate::invariants::{idle, line, quotas, sealed, waits};
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
-use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
-use prefill_worker::Prefill;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tiers::{TierEvent, TierParts};
+use tiers::TierEvent;
 use transport::Completion;
-use worker::{Core, FetchProgress, Inbound, Offers, SessionId};
-
-/// A worker of either kind.
-pub(crate) enum Machine {
-    Prefill(worker::Machine<Prefill>),
-    Decode(worker::Machine<Decode>),
-}
-
-impl Machine {
-    pub(crate) fn with_tier(self, tier: TierParts) -> Self {
-        match self {
-            Machine::Prefill(machine) => Machine::Prefill(machine.with_tier(tier)),
-            Machine::Decode(machine) => Machine::Decode(machine.with_tier(tier)),
-        }
-    }
-
-    pub(crate) fn core(&self) -> &Core {
-        match self {
-            Machine::Prefill(machine) => machine.core(),
-            Machine::Decode(machine) => machine.core(),
-        }
-    }
-
-    pub(crate) fn offers(&self) -> &Offers {
-        match self {
-            Machine::Prefill(machine) => machine.role().offers(),
-            Machine::Decode(machine) => machine.role().offers(),
-        }
-    }
-
-    pub(crate) fn all_fetches(&self) -> impl Iterator<Item = FetchProgress<'_>> {
-        self.fetched().progress()
-    }
-
-    fn fetched(&self) -> &worker::Fetches {
-        match self {
-            Machine::Prefill(machine) => machine.role().fetches(),
-            Machine::Decode(machine) => machine.role().fetches(),
-        }
-    }
-
-    pub(crate) fn fetches(&self, request: RequestId, epoch: Epoch) -> Option<FetchProgress<'_>> {
-        self.all_fetches().find(|fetch| (fetch.request, fetch.epoch) == (request, epoch))
-    }
-
-    /// Entries of all lists, by name.
-    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
-        let mut sizes = self.core().sizes().to_vec();
-        sizes.extend(self.offers().sizes());
-        sizes.extend(self.fetched().sizes());
-        sizes
-    }
-
-    /// Whether it loads from tiers, or lifts between them, or prompts wait to.
-    pub(crate) fn tiers_move(&self) -> bool {
-        let moves = |name| name == "loads from tiers" || name == "lifts between tiers";
-        self.core().sizes().iter().any(|&(name, size)| moves(name) && size > 0)
-    }
-
-    pub(crate) fn turn(&mut self, now: Time) {
-        match self {
-            Machine::Prefill(machine) => machine.turn(now),
-            Machine::Decode(machine) => machine.turn(now),
-        }
-    }
-
-    pub(crate) fn collect(&mut self, now: Time) {
-        match self {
-            Machine::Prefill(machine) => machine.collect(now),
-            Machine::Decode(machine) => machine.collect(now),
-        }
-    }
-
-    pub(crate) fn patience(&self, now: Time) -> Duration {
-        match self {
-            Machine::Prefill(machine) => machine.patience(now),
-            Machine::Decode(machine) => machine.patience(now),
-        }
-    }
-
-    pub(crate) fn handle(&mut self, now: Time, event: Inbound) {
-        match self {
-            Machine::Prefill(machine) => machine.handle(now, event),
-            Machine::Decode(machine) => machine.handle(now, event),
-        };
-    }
-
-    pub(crate) fn end(&mut self) {
-        match self {
-            Machine::Prefill(machine) => machine.end(),
-            Machine::Decode(machine) => machine.end(),
-        }
-    }
-}
+use worker::{Machine, SessionId};
 
 /// What waits in a worker's inbox.
 pub(crate) enum Inmail {
@@ -184,6 +89,19 @@ pub(crate) struct WorkerLife {
 }
 
 impl WorkerLife {
+    /// Entries of all lists of its machine, by name.
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let machine = &self.machine;
+        let sizes = machine.core().sizes().into_iter().chain(machine.offers().sizes()).chain(machine.fetches().sizes());
+        sizes.collect()
+    }
+
+    /// Whether it loads from tiers, or lifts between them, or prompts wait to.
+    pub(crate) fn tiers_move(&self) -> bool {
+        let moves = |name| name == "loads from tiers" || name == "lifts between tiers";
+        self.machine.core().sizes().iter().any(|&(name, size)| moves(name) && size > 0)
+    }
+
     /// What came over a session and is not in the inbox yet.
     pub(crate) fn unread_of(&self, key: SessionKey) -> usize {
         let of_it = |mail: &&Inmail| matches!(mail, Inmail::Session(of, _) if *of == key);

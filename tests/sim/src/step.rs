@@ -1,11 +1,10 @@
 //! The steps of the protocol, as one worker sees those of its attempts: what a fault can hit.
 
-use crate::process::Machine;
 use domain::session::Assignment;
 use domain::{Choice, Epoch, RequestId, SeqKey};
 use kv_manager::FetchState;
 use transport::TransferId;
-use worker::{FetchKind, FetchProgress, PROMPT};
+use worker::{FetchKind, FetchProgress, Machine, PROMPT};
 
 /// A step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -111,11 +110,14 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
     let offered = |request: RequestId, epoch: Epoch| {
         machine.offers().open().any(|key| (key.request, key.epoch) == (request, epoch))
     };
+    let is_fetched = |request: RequestId, epoch: Epoch| {
+        machine.fetches().progress().any(|fetch| (fetch.request, fetch.epoch) == (request, epoch))
+    };
     for (request, epoch, attempt) in core.attempts() {
         let key = |choice| SeqKey { request, epoch, choice };
         let is_open = |choice: Choice| core.kv.is_open(key(choice));
         let step = match attempt.submit.part {
-            _ if machine.fetches(request, epoch).is_some() => continue,
+            _ if is_fetched(request, epoch) => continue,
             Assignment::Prefill { .. } if offered(request, epoch) => Step::Offering,
             Assignment::Prefill { .. } if is_open(PROMPT) => Step::Computing,
             _ if offered(request, epoch) => Step::Giving,
@@ -128,7 +130,7 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
             steps.push((request, Step::Draining));
         }
     }
-    steps.extend(machine.all_fetches().filter_map(|fetch| Some((fetch.request, step_of(&fetch, &has_read)?))));
+    steps.extend(machine.fetches().progress().filter_map(|fetch| Some((fetch.request, step_of(&fetch, &has_read)?))));
     steps
 }
 

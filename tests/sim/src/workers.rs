@@ -9,7 +9,7 @@ use crate::invariants::{
 };
 use crate::lease::TICK;
 use crate::pool::Pool;
-use crate::process::{Inmail, Machine, Running, WorkerLife};
+use crate::process::{Inmail, Running, WorkerLife};
 use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::{Direction, Frame};
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe};
-use worker::{Answer, Inbound, SessionId, WorkerConfig};
+use worker::{Answer, Inbound, Machine, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -65,15 +65,13 @@ impl World {
             pools: pools.clone(),
             progress: progress.clone(),
         };
-        let config = config(&self.scenario, worker.id, worker.role, life);
+        let config = config(&self.scenario, worker.id, life);
         let wire = Box::new(Wire(shell.clone()));
-        let machine = match worker.role {
-            Role::Prefill => {
-                worker::Machine::new(config, Prefill::default(), Box::new(card), wire).map(Machine::Prefill)
-            }
-            Role::Decode => worker::Machine::new(config, Decode::default(), Box::new(card), wire).map(Machine::Decode),
+        let role: Box<dyn worker::Role> = match worker.role {
+            Role::Prefill => Box::new(Prefill),
+            Role::Decode => Box::new(Decode),
         };
-        let machine = machine.expect("the scheduler's settings agree");
+        let machine = Machine::new(config, role, Box::new(card), wire).expect("the scheduler's settings agree");
         let machine = self.tiers(w, &shell).into_iter().fold(machine, Machine::with_tier);
         self.workers[w].alive = Some(WorkerLife {
             machine,
@@ -214,8 +212,8 @@ impl World {
         if alive.drains && alive.machine.core().is_drained() {
             return self.end_worker(w);
         }
-        let patience = alive.machine.patience(now).max(Duration::from_micros(1));
-        let at = if alive.inbox.is_empty() { now + patience } else { now + Duration::from_micros(1) };
+        let soonest = now + Duration::from_micros(1);
+        let at = if alive.inbox.is_empty() { alive.machine.next_deadline(now).max(soonest) } else { soonest };
         self.wake_at(w, at);
         self.strike_in_step(w);
     }
@@ -296,7 +294,8 @@ impl World {
             Inmail::Drain => Inbound::Drain,
         };
         let Some(alive) = &mut self.workers[w].alive else { return };
-        alive.machine.handle(now, inbound);
+        let end = alive.machine.handle_event(now, inbound);
+        assert!(end.is_continue(), "nobody shuts it down");
         if let Some(Err(what)) = renewed.map(|lease| renewal::check(self, w, lease)) {
             self.violated(renewal::NAME, format!("w{w}: {what}"));
         }
@@ -639,11 +638,10 @@ impl World {
     }
 }
 
-fn config(scenario: &Scenario, id: WorkerId, role: Role, life: Life) -> WorkerConfig {
+fn config(scenario: &Scenario, id: WorkerId, life: Life) -> WorkerConfig {
     WorkerConfig {
         id,
         incarnation: Incarnation(life),
-        role,
         name: format!("w{}", id.0),
         layout: scenario.layout.clone(),
         blocks: scenario.blocks.clone(),

@@ -7,7 +7,7 @@
 
 use super::{Entry, FetchKind, Fetches, config};
 use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
-use crate::core::{Core, shares_prompt};
+use crate::state::{WorkerState, shares_prompt};
 use domain::handoff::{Ask, PeerBody};
 use domain::session::Holder;
 use domain::{BlockHash, Epoch, RequestId, SeqKey, Tenant, Time, WorkerId};
@@ -18,14 +18,14 @@ use telemetry::metrics::{self as declared, PrefixResult};
 impl Fetches {
     /// Queues the prompt of an open attempt; where another worker is said to hold more of it than this one, once
     /// that was fetched, or was not.
-    pub fn queue(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) {
+    pub fn queue(&mut self, core: &mut WorkerState, now: Time, request: RequestId, epoch: Epoch) {
         if !self.ask(core, now, request, epoch) {
             core.queue(request, epoch);
         }
     }
 
     /// Asks the holder that the attempt names; `false`: there is none, or nothing to be had from it.
-    fn ask(&mut self, core: &mut Core, now: Time, request: RequestId, epoch: Epoch) -> bool {
+    fn ask(&mut self, core: &mut WorkerState, now: Time, request: RequestId, epoch: Epoch) -> bool {
         let Some(attempt) = core.attempt(request, epoch) else { return false };
         let present = |holder: &Holder| core.lives.of(holder.worker) == Some(holder.incarnation);
         let Some(holder) = attempt.submit.holder.filter(present) else { return false };
@@ -58,7 +58,7 @@ impl Fetches {
     }
 
     /// The holder has nothing to offer.
-    pub(super) fn declined(&mut self, core: &mut Core, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
+    pub(super) fn declined(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
         match self.open.get(&id) {
             Some(entry) if entry.kind == FetchKind::Prefix && entry.owner == from && entry.tokens.is_none() => {
                 self.give_up(core, now, id, PrefixResult::Refused);
@@ -68,14 +68,14 @@ impl Fetches {
     }
 
     /// The holder of some prefixes is gone: nobody waits for its word.
-    pub(super) fn holder_lost(&mut self, core: &mut Core, now: Time, holder: WorkerId) {
+    pub(super) fn holder_lost(&mut self, core: &mut WorkerState, now: Time, holder: WorkerId) {
         let of_it = |entry: &Entry| entry.kind == FetchKind::Prefix && entry.owner == holder;
         let lost: Vec<_> = self.open.iter().filter(|(_, entry)| of_it(entry)).map(|(&id, _)| id).collect();
         lost.into_iter().for_each(|id| self.event(core, now, id, FetchEvent::OwnerLost));
     }
 
     /// The prefix is done without.
-    pub(super) fn give_up(&mut self, core: &mut Core, now: Time, id: (RequestId, Epoch), result: PrefixResult) {
+    pub(super) fn give_up(&mut self, core: &mut WorkerState, now: Time, id: (RequestId, Epoch), result: PrefixResult) {
         if let Some(entry) = self.open.get(&id) {
             entry.count(core, result);
             self.event(core, now, id, FetchEvent::Cancel);
@@ -85,7 +85,7 @@ impl Fetches {
 
 impl Entry {
     /// Room for the prefix, if it is there now, beside that of all who wait for some.
-    pub(super) fn prefix_room(&mut self, core: &mut Core, tokens: u32) -> FetchEvent {
+    pub(super) fn prefix_room(&mut self, core: &mut WorkerState, tokens: u32) -> FetchEvent {
         let Some(sequence) = core.sequences.get(&self.key) else { return FetchEvent::Cancel };
         let (tenant, chain) = (sequence.scope.tenant(), &sequence.chain);
         let missing = tokens.saturating_sub(core.kv.cached_tokens(chain));
@@ -100,7 +100,7 @@ impl Entry {
     }
 
     /// The prefix is validated: it is cached from now on.
-    pub(super) fn prefix_came(&mut self, core: &mut Core, now: Time) {
+    pub(super) fn prefix_came(&mut self, core: &mut WorkerState, now: Time) {
         if let Some((sequence, tokens)) = core.sequences.get(&self.key).zip(self.tokens) {
             let size = core.config.layout.block_tokens;
             self.came = Some((self.held / size..tokens / size, now.since(sequence.arrived)));
@@ -111,7 +111,7 @@ impl Entry {
     }
 
     /// Counts the tokens that came, or did not.
-    pub(super) fn count(&self, core: &Core, result: PrefixResult) {
+    pub(super) fn count(&self, core: &WorkerState, result: PrefixResult) {
         let tokens = self.tokens.unwrap_or(self.asked).saturating_sub(self.held);
         declared::prefix_fetch_tokens(core.config.id, result).increment(u64::from(tokens));
     }
@@ -120,7 +120,7 @@ impl Entry {
 /// Identities of what the holder is said to have of a prompt, if the device here does not have as much and it is
 /// not faster to load what tiers here have of that, and compute what they have not; and for how many seconds it is
 /// worth waiting for what the holder may have to load itself.
-fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f32)> {
+fn wanted(core: &WorkerState, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f32)> {
     let layout = &core.config.layout;
     let sequence = core.sequences.get(&key)?;
     // The last token is computed in any case: the first one that is sampled depends on it.
@@ -140,6 +140,6 @@ fn wanted(core: &Core, key: SeqKey, holder: Holder) -> Option<(Vec<BlockHash>, f
 
 /// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed
 /// in any case.
-pub(super) fn fits(core: &Core, tokens: u32, known: u32) -> bool {
+pub(super) fn fits(core: &WorkerState, tokens: u32, known: u32) -> bool {
     (1..known).contains(&tokens) && tokens.is_multiple_of(core.config.layout.block_tokens)
 }

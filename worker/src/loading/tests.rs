@@ -38,12 +38,12 @@ fn however_long_a_prompt_waits_for_room_it_is_loaded_then() {
 fn a_prompt_waits_for_the_room_that_a_handoff_has() {
     let held = [tokens(2, 41)];
     let mut world = world(16, &held);
-    world.notes().fetching = 40;
+    world.take_room(40);
     world.step();
     world.submit(2, &held[0], 1);
     world.steps(10);
     assert_eq!((world.reading(), world.computed(2)), (vec![], None), "there is room for six blocks");
-    world.notes().fetching = 0;
+    world.give_room_back();
     world.steps(2);
     assert_eq!(world.reading(), [2]);
     world.end_reads(ReadEnd::Good);
@@ -298,7 +298,7 @@ fn what_is_found_while_a_prompt_waits_for_its_load_leaves_it_waiting_for_that() 
     assert_eq!(world.reading(), [1]);
     let prompt = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: PROMPT };
     let found = TierEvent::Found { tier: Tier::Disk, prompt, records: Vec::new(), last: true };
-    world.machine.handle(world.now, Inbound::Tier(found));
+    world.handle(Inbound::Tier(found));
     world.step();
     assert_eq!(world.computed(1), None, "it waits for its load still");
     assert_eq!(world.end_reads(ReadEnd::Good), 10);

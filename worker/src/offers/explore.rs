@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 impl Offers {
     /// Feeds everything that their future depends on. Times count from `now`.
-    pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
+    pub(crate) fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         for (key, open) in &self.open {
             let taker = open.taker;
             (key, open.lease, open.announced, taker.to, taker.epoch, taker.tokens, taker.known).hash(hasher);

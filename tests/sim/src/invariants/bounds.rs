@@ -7,7 +7,7 @@ pub(crate) const NAME: &str = "memory is bounded";
 
 pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     let Some(alive) = &world.workers[w].alive else { return Ok(()) };
-    let sizes = alive.machine.sizes();
+    let sizes = alive.sizes();
     let size = |name: &str| sizes.iter().find(|(of, _)| *of == name).map_or(0, |&(_, size)| size);
     let attempts: usize = size("attempts");
     let per_attempt = 1 + alive.machine.core().attempts().map(|(.., a)| a.submit.choices.len()).max().unwrap_or(0);

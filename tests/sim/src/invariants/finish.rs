@@ -34,7 +34,7 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
             }
             return Err(format!("w{w} is down"));
         };
-        let left: Vec<_> = alive.machine.sizes().into_iter().filter(|(_, size)| *size > 0).collect();
+        let left: Vec<_> = alive.sizes().into_iter().filter(|(_, size)| *size > 0).collect();
         if !left.is_empty() {
             return Err(format!("w{w} has {left:?}"));
         }

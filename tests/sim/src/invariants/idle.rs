@@ -18,7 +18,7 @@ pub(crate) type Missed = BTreeMap<SeqKey, u32>;
 /// A worker had its turn, after which it was seen where its sequences stand ([`super::line`]).
 pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     let Some(alive) = &world.workers[w].alive else { return Ok(()) };
-    if alive.running.is_some() || alive.machine.tiers_move() {
+    if alive.running.is_some() || alive.tiers_move() {
         return Ok(());
     }
     let core = alive.machine.core();

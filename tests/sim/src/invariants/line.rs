@@ -106,9 +106,13 @@ fn leaves_room<'a>(
 
 fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {
     let core = alive.machine.core();
-    let tiers_move = alive.machine.tiers_move();
-    let fetches: BTreeMap<_, _> =
-        alive.machine.all_fetches().map(|fetch| ((fetch.request, fetch.epoch), (fetch.kind, fetch.state))).collect();
+    let tiers_move = alive.tiers_move();
+    let fetches: BTreeMap<_, _> = alive
+        .machine
+        .fetches()
+        .progress()
+        .map(|fetch| ((fetch.request, fetch.epoch), (fetch.kind, fetch.state)))
+        .collect();
     let mut line = Line::new();
     for (request, epoch, attempt) in core.attempts() {
         let fetch = fetches.get(&(request, epoch));

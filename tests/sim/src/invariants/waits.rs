@@ -28,7 +28,7 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
         return Err("a lease lives after its time".to_owned());
     }
     let before = std::mem::take(&mut alive.waits);
-    for fetch in alive.machine.all_fetches() {
+    for fetch in alive.machine.fetches().progress() {
         let longest = match fetch.state {
             FetchState::Expecting | FetchState::WaitingRoom => scenario.handoff_wait,
             FetchState::Answering => scenario.answer_wait,

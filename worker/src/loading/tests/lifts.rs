@@ -110,7 +110,7 @@ fn a_prompt_that_has_room_reads_what_has_not_landed_itself() {
     let tiers = |world: &World, tier| world.notes().reads.iter().filter(|(_, read)| read.place.tier == tier).count();
     assert_eq!((tiers(&world, Tier::Host), tiers(&world, Tier::Disk)), (3, 7));
     world.end_reads(ReadEnd::Good);
-    (0..5).for_each(|_| assert!(world.machine.handle(world.now, settled())));
+    (0..5).for_each(|_| world.handle(settled()));
     world.steps(2);
     assert_eq!((world.computed(2), world.host().lifted_in_vain), (Some(1), 0));
     world.check_idle();

@@ -1,95 +1,46 @@
 //! A worker without thread, device or disk, and what it asked of them.
 
 use crate::config::WorkerConfig;
-use crate::core::Core;
 use crate::inbox::Inbound;
 use crate::machine::Machine;
-use crate::offers::Offers;
-use crate::role::Role;
+use crate::role::{Refusal, Role};
 use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use crate::transport::{ReadError, Transport};
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Sampled, StepOutput, StepPlan};
-use domain::session::{Assignment, FromWorker, Migrate, PeerInfo, Submit, ToWorker};
+use domain::session::{Assignment, FromWorker, PeerInfo, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams,
-    SeqKey, StepId, Tenant, Time, Token, WorkerId,
+    SeqKey, Tenant, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WritePolicy};
-use scheduler::{SchedulerConfig, Work};
+use scheduler::SchedulerConfig;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tiers::{Record, TierEvent, TierMover, TierParts};
-use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Lane, ReadBatch, SendError, TransferId};
 
 /// Whose all records are.
 pub(super) const TENANT: Tenant = Tenant(77);
 const SIZE: u32 = 4;
 const SESSION: SessionId = SessionId(1);
+/// A sequence that another worker computes.
+const HANDOFF: SeqKey = SeqKey { request: RequestId(u64::MAX), epoch: Epoch(1), choice: PROMPT };
 /// How often a step ends.
 const STEP: Duration = Duration::from_secs(1);
 /// How long it took, as the device says: any tier is faster.
 pub(super) const ELAPSED: Duration = Duration::from_secs(1000);
 
-/// Computes whatever it is asked for, and offers what others ask for.
-#[derive(Default)]
-pub(super) struct Whole {
-    pub(super) offers: Offers,
-    notes: Arc<Mutex<Notes>>,
-}
+/// Computes whatever it is asked for.
+struct Whole;
 
 impl Role for Whole {
-    fn submitted(&mut self, core: &mut Core, now: Time, session: SessionId, submit: Submit) {
-        let (request, epoch) = (submit.request, submit.epoch);
-        core.open(now, session, submit);
-        core.queue(request, epoch);
+    fn judge(&self, _: &Submit) -> Result<(), Refusal> {
+        Ok(())
     }
-
-    fn prompt_ended(&mut self, core: &mut Core, _: Time, key: SeqKey, first: Vec<(Choice, Token)>) {
-        core.start(key, &first);
-    }
-
-    fn migrate(&mut self, _: &mut Core, _: Time, _: Migrate) {}
-    fn appended(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
-    fn preempted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
-    fn cancelled(&mut self, _: &mut Core, _: Time, _: RequestId, _: Epoch) {}
-    fn admitted(&mut self, _: &mut Core, _: Time, _: SeqKey) {}
-    fn room_given(&mut self, _: &mut Core, _: Time, _: SeqKey, _: u32) {}
-    fn planned(&mut self, _: &mut Core, _: Time, _: StepId, _: &[Work]) {}
-    fn step_failed(&mut self, _: &mut Core, _: Time, _: &[Work]) {}
-    fn peer(&mut self, core: &mut Core, now: Time, from: WorkerId, body: PeerBody) {
-        assert!(self.offers.handle(core, now, from, &body), "nobody offers anything here: {body:?}");
-    }
-
-    fn peer_restarted(&mut self, core: &mut Core, _: Time, peer: WorkerId) {
-        self.offers.reader_restarted(core, peer);
-    }
-
-    fn tick(&mut self, core: &mut Core, now: Time) {
-        self.offers.tick(core, now);
-        let handoff = SeqKey { request: RequestId(u64::MAX), epoch: Epoch(1), choice: PROMPT };
-        let tokens = self.notes.lock().expect("no test panicked").fetching;
-        if tokens == 0 && core.kv.is_open(handoff) {
-            core.kv.close(handoff);
-        } else if tokens > 0 && !core.kv.is_open(handoff) {
-            core.kv.open(handoff, TENANT, &[], tokens, 0);
-        }
-    }
-
-    fn next_deadline(&self, core: &Core) -> Option<Time> {
-        self.offers.next_deadline(core)
-    }
-
-    fn connected(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
-    fn deals_with(&self, _: WorkerId) -> bool {
-        false
-    }
-    fn peer_lost(&mut self, _: &mut Core, _: Time, _: WorkerId) {}
-    fn stood_still(&mut self, _: Duration) {}
-    fn transfer_ended(&mut self, _: &mut Core, _: Time, _: Completion) {}
 }
 
 /// A network that carries nothing but messages.
@@ -122,8 +73,6 @@ pub(super) struct Notes {
     /// Reads that have not ended.
     pub(super) reads: Vec<(SeqKey, TierRead)>,
     pub(super) cancelled: Vec<SeqKey>,
-    /// Tokens that come from another worker, for which room is taken; 0: none.
-    pub(super) fetching: u32,
     /// Records that are being lifted, and those that came and are being written.
     pub(super) lifts: Vec<(SeqKey, TierLift)>,
     pub(super) landing: Vec<(SeqKey, TierLift)>,
@@ -218,7 +167,7 @@ impl TierMover for Drive {
 }
 
 pub(super) struct World {
-    pub(super) machine: Machine<Whole>,
+    pub(super) machine: Machine,
     notes: Arc<Mutex<Notes>>,
     pub(super) now: Time,
 }
@@ -241,7 +190,6 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),
-        role: domain::session::Role::Decode,
         name: "worker".into(),
         layout: layout.clone(),
         blocks: limits.blocks.clone(),
@@ -282,9 +230,8 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         records: (0..).zip(chains).map(record).collect(),
     };
     let wire = Box::new(Wire(notes.clone()));
-    let role = Whole { notes: notes.clone(), ..Whole::default() };
     let device = Box::new(Paper { layout, limits, notes: notes.clone() });
-    let machine = Machine::new(config, role, device, wire).expect("the settings fit").with_tier(tier);
+    let machine = Machine::new(config, Box::new(Whole), device, wire).expect("the settings fit").with_tier(tier);
     let mut world = World { machine, notes, now: Time::ZERO + STEP };
     let hears = world.notes.clone();
     let send = Box::new(move |bytes: Vec<u8>| {
@@ -292,7 +239,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         hears.lock().expect("no test panicked").said.push(said);
         Ok(())
     });
-    world.machine.handle(world.now, Inbound::Opened { session: SESSION, send, ended: Arc::default() });
+    world.handle(Inbound::Opened { session: SESSION, send, ended: Arc::default() });
     world
 }
 
@@ -310,9 +257,23 @@ impl World {
         self.notes.lock().expect("no test panicked")
     }
 
+    pub(super) fn handle(&mut self, event: Inbound) {
+        assert!(self.machine.handle_event(self.now, event).is_continue(), "no test shuts it down");
+    }
+
+    /// Room for so many tokens is taken, as if a handoff were being read into it.
+    pub(super) fn take_room(&mut self, tokens: u32) {
+        self.machine.core.kv.open(HANDOFF, TENANT, &[], tokens, 0);
+    }
+
+    /// That room is given back.
+    pub(super) fn give_room_back(&mut self) {
+        self.machine.core.kv.close(HANDOFF);
+    }
+
     pub(super) fn tell(&mut self, message: &ToWorker) {
         let bytes = proto::session::encode_to_worker(message);
-        self.machine.handle(self.now, Inbound::Session { session: SESSION, bytes });
+        self.handle(Inbound::Session { session: SESSION, bytes });
         self.machine.admit(self.now);
     }
 
@@ -344,7 +305,7 @@ impl World {
     pub(super) fn hear(&mut self, from: WorkerId, life: u64, body: PeerBody) {
         let (from_incarnation, to_incarnation) = (Incarnation(life), Some(Incarnation(1)));
         let bytes = proto::handoff::encode(&PeerMessage { from, from_incarnation, to_incarnation, body });
-        self.machine.handle(self.now, Inbound::Agent(AgentEvent::Message { from, bytes }));
+        self.handle(Inbound::Agent(AgentEvent::Message { from, bytes }));
         self.machine.turn(self.now);
     }
 
@@ -381,14 +342,14 @@ impl World {
 
     fn end(&mut self, key: SeqKey, read: TierRead, end: ReadEnd) {
         let ended = TierEvent::Read { key, read, end, elapsed: Duration::from_millis(1) };
-        self.machine.handle(self.now, Inbound::Tier(ended));
+        self.handle(Inbound::Tier(ended));
         self.machine.admit(self.now);
     }
 
     /// A read that was abandoned leaves the tier.
     pub(super) fn settle(&mut self) {
         let settled = TierEvent::Settled { tier: Tier::Disk, moved: false };
-        self.machine.handle(self.now, Inbound::Tier(settled));
+        self.handle(Inbound::Tier(settled));
     }
 
     /// Requests for which records are being lifted, and how many.
@@ -404,7 +365,7 @@ impl World {
         for (prompt, lift) in lifts {
             let record = (end == ReadEnd::Good).then(|| Record::new(Box::default()));
             let ended = TierEvent::Lifted { prompt, lift, end, record, elapsed: Duration::from_millis(1) };
-            self.machine.handle(self.now, Inbound::Tier(ended));
+            self.handle(Inbound::Tier(ended));
         }
         self.machine.turn(self.now);
     }
@@ -414,7 +375,7 @@ impl World {
         let landing = std::mem::take(&mut self.notes().landing);
         for (prompt, lift) in landing {
             let ended = TierEvent::Landed { prompt, lift, there: true, elapsed: Duration::from_millis(1) };
-            self.machine.handle(self.now, Inbound::Tier(ended));
+            self.handle(Inbound::Tier(ended));
         }
         self.machine.turn(self.now);
     }
@@ -458,7 +419,7 @@ impl World {
     #[track_caller]
     pub(super) fn check_idle(&mut self) {
         self.machine.turn(self.now);
-        let sizes = self.machine.core().sizes().into_iter().chain(self.machine.role().offers.sizes());
+        let sizes = self.machine.core().sizes().into_iter().chain(self.machine.offers().sizes());
         let left: Vec<_> = sizes.filter(|&(_, size)| size > 0).collect();
         assert_eq!(left, []);
         self.machine.core().kv.check();

@@ -1,4 +1,4 @@
-//! The state of a worker and what every role does with it.
+//! The state that all parts of a worker share, and what they do with it: attempts, sequences, messages.
 
 use crate::acquaintance::{Acquaintance, Parting};
 use crate::attempts::{Attempt, Attempts};
@@ -14,7 +14,7 @@ use crate::sessions::{SessionId, Sessions};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
-use domain::session::{Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Submit, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
@@ -27,15 +27,15 @@ use tiers::TierHandle;
 
 pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
 
-/// Everything a worker's thread owns besides its device and its role.
-pub struct Core {
+/// Everything that the thread of a worker owns, except for its device, role, fetches and offers.
+pub struct WorkerState {
     /// Settings.
     pub config: WorkerConfig,
     /// Block pools, leases, prefix index.
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
-    pub transport: Box<dyn Transport>,
-    /// The tiers below.
+    pub(crate) transport: Box<dyn Transport>,
+    /// The tiers below the device.
     pub(crate) tiers: BTreeMap<Tier, TierHandle>,
     pub(crate) loads: Loads,
     pub(crate) lifts: Lifts,
@@ -46,22 +46,22 @@ pub struct Core {
     pub(crate) rates: Rates,
     /// Rounds of the step loop.
     pub(crate) ticks: u64,
-    /// Sequences that the step in flight computes with; their blocks must not be given back before it ends.
+    /// Sequences that the step in flight contains. Their blocks must not be freed before it ends.
     pub(crate) in_step: HashSet<SeqKey>,
-    /// Copies on write that the next step begins with, for sequences that grew between steps.
+    /// Copies on write of sequences that grew between steps. The next step that contains the sequence begins with them.
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
-    /// Tokens of the step that is being applied, by session.
+    /// Tokens of the step whose output is being applied, by session.
     rows: BTreeMap<SessionId, Vec<TokenRow>>,
     pub(crate) lives: Incarnations,
     pub(crate) peers: Acquaintance,
     pub(crate) sessions: Sessions,
-    /// The time of what is being handled.
+    /// The time of the event or turn that is being handled.
     pub(crate) now: Time,
-    /// Nothing new is taken.
+    /// The worker takes nothing new.
     pub(crate) draining: bool,
 }
 
-impl Core {
+impl WorkerState {
     pub(crate) fn new(config: WorkerConfig, transport: Box<dyn Transport>) -> Self {
         let windows = config.layout.groups.iter().map(|group| group.window);
         let groups =
@@ -102,37 +102,37 @@ impl Core {
         }
     }
 
-    /// The open attempt.
+    /// Returns the attempt, if it is open.
     pub fn attempt(&self, request: RequestId, epoch: Epoch) -> Option<&Attempt> {
         self.attempts.get(request, epoch)
     }
 
-    /// The sequence.
+    /// Returns the sequence, if it is here.
     pub fn sequence(&self, key: SeqKey) -> Option<&Sequence> {
         self.sequences.get(&key)
     }
 
-    /// All open attempts, for those who look.
+    /// Returns all open attempts.
     pub fn attempts(&self) -> impl Iterator<Item = (RequestId, Epoch, &Attempt)> {
         self.attempts.iter()
     }
 
-    /// Whether the sequence decodes.
+    /// Returns whether the sequence decodes.
     pub fn decodes(&self, key: SeqKey) -> bool {
         self.scheduler.decodes(key)
     }
 
-    /// Whether the outbox of the sequence's router is full, so that it makes no tokens.
+    /// Returns whether the outbox of the sequence's router is full, so that the sequence makes no tokens.
     pub fn is_held(&self, key: SeqKey) -> bool {
         self.attempts.is_held(&self.sessions, key)
     }
 
-    /// Whether it takes nothing new.
+    /// Returns whether the worker takes nothing new.
     pub fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// Entries of every list that attempts and steps fill, by name: none outlives the last attempt.
+    /// Returns the sizes of all lists that attempts and steps fill, by name. All are empty once no attempt is open.
     pub fn sizes(&self) -> [(&'static str, usize); 11] {
         [
             ("attempts", self.attempts.len()),
@@ -149,13 +149,13 @@ impl Core {
         ]
     }
 
-    /// Sequences that wait, and prompt tokens that are still to be computed.
+    /// Returns how many sequences wait, and how many prompt tokens are still to be computed.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         (self.scheduler.waiting_len(), self.scheduler.waiting_tokens())
     }
 
-    /// Whether there is room for so many tokens of a prompt with this chain beside what is cached of it, and
-    /// beside all who wait for room: for what wants some and does not wait.
+    /// Returns whether there is room for `tokens` of a prompt with this chain, in addition to what is cached of it and
+    /// to the room of all jobs that wait. A caller that does not wait in the queue asks this before it takes room.
     pub(crate) fn has_room_beside(&self, chain: &[BlockHash], tokens: u32) -> bool {
         has_room(&self.kv, chain, tokens, self.queued_tokens())
     }
@@ -165,35 +165,39 @@ impl Core {
         self.scheduler.queued_tokens(|key| self.is_held(key))
     }
 
-    /// Blocks that sequences of a decode worker lack which have no memory yet: those that wait, and those that
-    /// other workers still compute. One that was preempted and is held lacks none. Routers let only a few of them
-    /// wait here; what waits for a prefill worker is nobody's question.
+    /// Returns how many blocks are missing for sequences without memory that will decode here: those that wait, and
+    /// those that other workers still compute. A sequence that was preempted and is held needs none. Routers let only a
+    /// few of these wait here, and any number of prompts that are handed off.
     pub(crate) fn blocks_wanted(&self) -> u32 {
         let size = self.config.layout.block_tokens;
         let rests = |key: SeqKey, sequence: &Sequence| !sequence.tokens.output().is_empty() && self.is_held(key);
-        let is_outside = |key: SeqKey| self.config.role == Role::Decode && !self.kv.is_open(key);
+        let hands_off = |key: SeqKey| {
+            let attempt = self.attempts.get(key.request, key.epoch);
+            attempt.is_some_and(|attempt| matches!(attempt.submit.part, Assignment::Prefill { .. }))
+        };
+        let is_outside = |key: SeqKey| !hands_off(key) && !self.kv.is_open(key);
         let outside = self.sequences.iter().filter(|&(&key, sequence)| is_outside(key) && !rests(key, sequence));
         let lacks = |tokens: u32, chain| tokens.saturating_sub(self.kv.cached_tokens(chain)).div_ceil(size);
         outside.map(|(_, sequence)| lacks(sequence.tokens.len() as u32, &sequence.chain)).sum()
     }
 
-    /// Bytes that wait to be taken by sessions.
+    /// Returns how many bytes wait to be taken by sessions.
     pub fn backlog(&self) -> usize {
         self.sessions.backlog()
     }
 
-    /// Sessions that are open.
+    /// Returns how many sessions are open.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Rounds of the step loop so far: shows that it is alive.
+    /// Returns how many turns the machine has taken. A growing number shows that it is alive.
     pub fn ticks(&self) -> u64 {
         self.ticks
     }
 
-    /// A fetch ended: what it says of the lane's speed.
-    pub fn fetched(&mut self, report: &transport::TransferReport) {
+    /// Records how fast a fetch was.
+    pub(crate) fn fetched(&mut self, report: &transport::TransferReport) {
         self.rates.fetch(report.bytes, report.wire);
         telemetry::metrics::transfer_bytes(report.lane.name()).increment(report.bytes);
         telemetry::metrics::transfer_wire_bytes(report.lane.name()).increment(report.wire_bytes);
@@ -202,22 +206,22 @@ impl Core {
 
     // -- attempts
 
-    /// Opens an attempt; `false` if it is open already (a duplicate is ignored).
-    pub fn open(&mut self, now: Time, session: SessionId, submit: Submit) -> bool {
+    /// Opens an attempt that is not open.
+    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) {
         let scope = self.config.scope(&submit.tenant);
-        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens)
+        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens);
     }
 
-    /// Whether it drains, nothing is open here, nobody holds a lease, and its routers need nothing of it, for they
-    /// closed their sessions: it may end.
+    /// Returns whether the worker may end: it drains, no attempt is open, no lease is live, and all routers have closed
+    /// their sessions.
     pub fn is_drained(&self) -> bool {
         self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0 && self.sessions.len() == 0
     }
 
-    /// Queues the prompt of an open attempt: once for all its choices where they share it, else once each.
-    pub fn queue(&mut self, request: RequestId, epoch: Epoch) {
+    /// Queues the prompt of an open attempt: once for all choices if they share it, otherwise once per choice.
+    pub(crate) fn queue(&mut self, request: RequestId, epoch: Epoch) {
         let Some(attempt) = self.attempts.get(request, epoch) else { return };
-        // Its place in the queue is by that, however long something was fetched for it first.
+        // The time of arrival decides the place in the queue, however long a prefix was fetched first.
         let (submit, arrived) = (attempt.submit.clone(), attempt.arrived);
         let jobs: Vec<(SeqKey, Vec<Choice>)> = if shares_prompt(&submit) {
             let choices = submit.choices.iter().map(|&(choice, _)| choice).collect();
@@ -238,15 +242,15 @@ impl Core {
         }
     }
 
-    /// Another worker brought these blocks of the prompt, so long after it came.
+    /// Notes that these blocks of the prompt were fetched from another worker, `took` after the prompt arrived.
     pub(crate) fn brought(&mut self, key: SeqKey, blocks: Range<u32>, took: Duration) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             blocks.for_each(|number| sequence.sources.brought(number, Source::Peer, took));
         }
     }
 
-    /// The sequence that an open attempt's prompt will be fetched into; it is not queued.
-    pub fn expect(&mut self, now: Time, submit: &Submit) -> SeqKey {
+    /// Makes the sequence into which the prompt of an open attempt will be fetched. It is not queued.
+    pub(crate) fn expect(&mut self, now: Time, submit: &Submit) -> SeqKey {
         let (request, epoch) = (submit.request, submit.epoch);
         let key = SeqKey { request, epoch, choice: PROMPT };
         let choices = submit.choices.iter().map(|&(choice, _)| choice).collect();
@@ -256,8 +260,8 @@ impl Core {
         key
     }
 
-    /// A sequence of an open attempt, with the prompt and its identities, which are nobody's copy, and what is
-    /// committed of the first of these choices.
+    /// Makes a sequence of an open attempt: the prompt with its identities, which are shared and not copied, and the
+    /// committed tokens of the first of these choices.
     fn sequence_of(&self, now: Time, request: RequestId, epoch: Epoch, choices: Vec<Choice>) -> Option<Sequence> {
         let Attempt { submit, scope, chain, .. } = self.attempts.get(request, epoch)?;
         let committed = submit.choices.iter().find(|(choice, _)| *choice == choices[0]);
@@ -279,13 +283,13 @@ impl Core {
         Some(sequence)
     }
 
-    /// Ends an attempt irregularly: closes its sequences and tells the router.
-    pub fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
+    /// Closes an attempt irregularly, with its sequences, and tells its router why.
+    pub(crate) fn fail(&mut self, request: RequestId, epoch: Epoch, why: Failure, detail: impl Into<String>) {
         self.fail_by(None, request, epoch, why, detail);
     }
 
-    /// The same, where a peer did not do its part.
-    pub fn fail_by(
+    /// Does the same, and names the peer that did not do its part, if one did not.
+    pub(crate) fn fail_by(
         &mut self,
         fault: Option<WorkerId>,
         request: RequestId,
@@ -300,8 +304,8 @@ impl Core {
         }
     }
 
-    /// Closes an attempt and its sequences without telling anybody.
-    pub fn forget(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
+    /// Closes an attempt and its sequences, and tells no router.
+    pub(crate) fn forget(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
         let attempt = self.attempts.close(request, epoch)?;
         self.close(SeqKey { request, epoch, choice: PROMPT });
         for &(choice, _) in &attempt.submit.choices {
@@ -310,7 +314,7 @@ impl Core {
         Some(attempt)
     }
 
-    /// Takes a sequence off the attempt. Whether it was the last.
+    /// Closes one sequence of an attempt. Returns whether it was the last one.
     pub(crate) fn choice_ended(&mut self, key: SeqKey) -> bool {
         self.close(key);
         self.attempts.choice_ended(key.request, key.epoch, key.choice).unwrap_or(false)
@@ -329,8 +333,8 @@ impl Core {
         predicted_load_s(&self.kv, &self.rates, &self.config.layout, chain, tokens)
     }
 
-    /// The scheduler, and memory as it sees it.
-    pub(crate) fn schedules(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
+    /// Returns the scheduler, and the memory as the scheduler sees it.
+    pub(crate) fn scheduler_and_space(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
         let pace = Pace {
             block_tokens: self.config.layout.block_tokens,
             chunk_tokens: self.config.scheduler.chunk_tokens,
@@ -343,9 +347,9 @@ impl Core {
 
     // -- sequences
 
-    /// Closes a sequence: no later step contains it, and its blocks are given back, at once or when the step that
-    /// computes with it ends. Blocks that a fetch still fills belong to the fetch, which knows them by the same key.
-    pub fn close(&mut self, key: SeqKey) {
+    /// Closes a sequence: no later step contains it. Its blocks are freed at once, or when the step in flight ends if
+    /// that contains the sequence. Blocks that a fetch still fills belong to the fetch, under the same key.
+    pub(crate) fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
         self.loader().drop_load(key);
         self.copies.retain(|&(copies_for, _)| copies_for != key);
@@ -358,9 +362,9 @@ impl Core {
         }
     }
 
-    /// The KV of a fetched prompt, with the output tokens in `missing` behind what was known of it, is validated:
-    /// its blocks belong to the sequence from now on.
-    pub fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
+    /// Gives the blocks of a fetched prompt to its sequence, after the owner answered that they are valid. `missing`:
+    /// output tokens of the prompt that this worker had not received yet.
+    pub(crate) fn fetched_prompt(&mut self, key: SeqKey, missing: &[Token]) {
         if let Some(sequence) = self.sequences.get_mut(&key) {
             sequence.fetching = false;
             missing.iter().for_each(|&token| sequence.push(token, self.config.layout.block_tokens));
@@ -368,13 +372,13 @@ impl Core {
         }
     }
 
-    /// Splits a prompt whose KV is complete into running sequences, one per choice that is still wanted and has a first
-    /// token, which the router has already. The prompt's key is gone afterwards.
-    pub fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
+    /// Splits a prompt whose KV is complete into running sequences: one for each choice that is still wanted and has a
+    /// first token, which the router has already. The prompt's sequence is closed.
+    pub(crate) fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
         let Some(prompt) = self.sequences.get(&key).cloned() else { return };
         for (choice, token) in self.attempts.go_on(key.request, key.epoch, first) {
             let child = SeqKey { choice, ..key };
-            // The row of the first token said already what was cached.
+            // The row of the first token has reported what was cached.
             let mut sequence = Sequence { choices: vec![choice], cached_tokens: 0, ..prompt.clone() };
             sequence.push(token, self.config.layout.block_tokens);
             self.kv.fork(key, child);
@@ -384,9 +388,9 @@ impl Core {
         self.close(key);
     }
 
-    /// Makes room for a running sequence to be offered a little ahead of where it is, and says up to which
-    /// position: one whose token it does not have yet. `None`: it does not decode.
-    pub fn lead(&mut self, key: SeqKey) -> Option<u32> {
+    /// Makes room for a running sequence to be offered up to a position a little ahead of where it is. Returns that
+    /// position: the sequence does not have its token yet. `None`: the sequence does not decode.
+    pub(crate) fn lead(&mut self, key: SeqKey) -> Option<u32> {
         let sequence = self.sequences.get(&key)?;
         let running = key.choice != PROMPT && sequence.outputs() > 0 && self.kv.is_open(key);
         if !running || sequence.closing || !self.scheduler.decodes(key) {
@@ -394,7 +398,7 @@ impl Core {
         }
         let known = sequence.tokens.len() as u32;
         let Grow::Ready(copies) = self.kv.grow(key, known + MIGRATION_LEAD_TOKENS) else {
-            // Its own next step will need that room as well: it stops at the very next token.
+            // The pool has no room for the lead, so the sequence moves at the very next token.
             let Grow::Ready(copies) = self.kv.grow(key, known) else { return None };
             self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
             return Some(known);
@@ -403,13 +407,13 @@ impl Core {
         Some(known + MIGRATION_LEAD_TOKENS)
     }
 
-    /// A sequence goes on elsewhere: its tokens so far go out, and the attempt is closed without a word.
-    pub fn hand_over(&mut self, key: SeqKey) {
+    /// Closes the attempt of a sequence that goes on elsewhere, after its tokens so far were sent to the router.
+    pub(crate) fn hand_over(&mut self, key: SeqKey) {
         self.flush_rows();
         self.forget(key.request, key.epoch);
     }
 
-    /// A token was sampled for a running sequence.
+    /// Appends a token that was sampled for a running sequence, and ends the sequence if that was its last.
     pub(crate) fn append(&mut self, key: SeqKey, sampled: Sampled) {
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
         let index = sequence.outputs();
@@ -429,7 +433,7 @@ impl Core {
         }
     }
 
-    /// The last step sampled for the sequence: if it is the first that did, it is told where the prompt came from.
+    /// Reports where the tokens of a prompt came from, when its first token was sampled.
     pub(crate) fn tell_sources(&mut self, now: Time, key: SeqKey) {
         let Some(sequence) = self.sequences.get_mut(&key).filter(|sequence| sequence.sources.is_open()) else { return };
         let shares = sequence.sources.end(now, sequence.tokens.len() as u32);
@@ -459,7 +463,7 @@ impl Core {
         );
     }
 
-    /// First tokens were sampled for the choices of a prompt. Those that go on.
+    /// Adds the first tokens of a prompt's choices to the frames of this step. Returns those of choices that go on.
     pub(crate) fn first_tokens(&mut self, prompt: SeqKey, sampled: Vec<Sampled>) -> Vec<(Choice, Token)> {
         let mut first = Vec::with_capacity(sampled.len());
         for sampled in sampled {
@@ -477,7 +481,7 @@ impl Core {
         first
     }
 
-    /// A sequence ended regularly. Its last token goes out first.
+    /// Ends a sequence regularly, after its last token was sent.
     fn ended(&mut self, key: SeqKey, tokens: u32, end: End) {
         self.flush_rows();
         if let Some(session) = self.attempts.get(key.request, key.epoch).map(|attempt| attempt.session) {
@@ -501,16 +505,16 @@ impl Core {
         }
     }
 
-    /// Tells a router. Without its session there is nobody to tell.
-    pub fn tell(&mut self, session: SessionId, message: &FromWorker) {
+    /// Sends a message to a router. A message of a session that is closed is dropped and counted.
+    pub(crate) fn tell(&mut self, session: SessionId, message: &FromWorker) {
         if !self.sessions.tell(session, message) {
             self.meters.session_dropped.increment(1);
         }
         failpoint::pass(Place::SessionSent, message.name());
     }
 
-    /// Tells a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
-    pub fn send(&mut self, to: WorkerId, body: PeerBody) {
+    /// Sends a message to a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
+    pub(crate) fn send(&mut self, to: WorkerId, body: PeerBody) {
         let message = PeerMessage {
             from: self.config.id,
             from_incarnation: self.config.incarnation,
@@ -526,7 +530,7 @@ impl Core {
         }
     }
 
-    /// A router says where a peer is; whether it came back in a new life since it was last heard of.
+    /// Notes where a peer is, as a router says. Returns whether the peer came back as a new incarnation.
     pub(crate) fn introduced(&mut self, session: SessionId, peer: PeerInfo) -> bool {
         let heard = self.lives.learn(peer.id, peer.incarnation);
         if heard == Heard::Stale {
@@ -537,7 +541,7 @@ impl Core {
         heard == Heard::Restarted
     }
 
-    /// Ends connections that nothing needs any more, no attempt either, and forgets peers that have left.
+    /// Closes connections that neither `is_needed` nor an open attempt needs, and forgets peers that have left.
     pub(crate) fn part(&mut self, now: Time, is_needed: impl Fn(WorkerId) -> bool) {
         let names = |peer| self.attempts.iter().any(|(.., attempt)| attempt.submit.part.peer() == Some(peer));
         for parting in self.peers.partings(now, |peer| is_needed(peer) || names(peer)) {
@@ -551,19 +555,19 @@ impl Core {
                     tracing::info!(worker = self.config.name, %peer, "it left, and is forgotten");
                     self.transport.forget(peer);
                 }
-                // It came back, as it said itself.
+                // The peer came back, and said so before a router did.
                 Parting::Forget(..) => {}
             }
         }
     }
 }
 
-/// Whether all choices continue the same tokens, so that one prompt serves them.
-pub fn shares_prompt(submit: &Submit) -> bool {
+/// Returns whether all choices continue the same tokens, so that one prompt serves them.
+pub(crate) fn shares_prompt(submit: &Submit) -> bool {
     submit.choices.len() == 1 || submit.choices.iter().all(|(_, committed)| committed.is_empty())
 }
 
-/// How the sequence ends with `token` as its output token `index`, if it does.
+/// Returns how the sequence ends with `token` as its output token `index`, if it does.
 fn end_of(sequence: &Sequence, index: u32, token: Token) -> Option<End> {
     if sequence.params.stop_tokens.contains(&token) {
         Some(End::stop())

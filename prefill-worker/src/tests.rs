@@ -1,0 +1,35 @@
+//! Which submits a prefill worker takes.
+
+use crate::Prefill;
+use domain::session::{Assignment, Failure, Submit};
+use domain::{Choice, Epoch, RequestId, SamplingParams, WorkerId};
+use std::sync::Arc;
+use std::time::Duration;
+use worker::{Refusal, Role};
+
+fn submit(part: Assignment) -> Submit {
+    Submit {
+        request: RequestId(1),
+        epoch: Epoch(1),
+        part,
+        choices: vec![(Choice(0), [].into())],
+        prompt: [1, 2, 3].into(),
+        params: Arc::new(SamplingParams::default()),
+        seed: 0,
+        deadline: Duration::from_secs(1),
+        lease: Duration::from_secs(1),
+        tenant: String::new(),
+        holder: None,
+    }
+}
+
+#[test]
+fn prompts_that_are_handed_off_are_taken_and_nothing_else_is() {
+    let peer = WorkerId(2);
+    assert_eq!(Prefill.judge(&submit(Assignment::Prefill { decode: peer })), Ok(()));
+    for part in [Assignment::Decode { prefill: peer }, Assignment::TakeOver { from: peer }, Assignment::Whole] {
+        let refusal = Prefill.judge(&submit(part)).expect_err("it does not decode");
+        assert_eq!(refusal, Refusal::OtherRole("a prefill worker does not decode"));
+        assert_eq!(refusal.failure(), Failure::Engine, "the router tries another worker");
+    }
+}

@@ -1,0 +1,293 @@
+//! Steps: schedule, submit, apply. One step is in flight at a time.
+
+use super::Machine;
+use crate::migration;
+use crate::plan::plan;
+use crate::retry::Retry;
+use crate::sequence::PROMPT;
+use domain::plan::{BlockCopy, Sampled, StepOutput, StepPlan};
+use domain::planted_bugs::{self, Bug};
+use domain::session::Failure;
+use domain::{ProgressWord, SeqKey, StepId, Time};
+use engine::device::SubmitError;
+use scheduler::{Schedule, Work};
+use std::slice;
+use std::sync::Arc;
+use telemetry::failpoint::{self, Place};
+
+/// The step that the device computes.
+pub(super) struct StepInFlight {
+    pub(super) id: StepId,
+    /// The sequences that it computes.
+    pub(super) work: Vec<Work>,
+    /// The copies on write that it begins with.
+    copies: Vec<(SeqKey, BlockCopy)>,
+    /// The process was paused while the step ran, so the time that it took says nothing.
+    pub(super) disturbed: bool,
+}
+
+/// A prompt whose next tokens turned up in the cache: another prompt computed them.
+struct CaughtUp {
+    key: SeqKey,
+    from: u32,
+    to: u32,
+}
+
+impl Machine {
+    /// Schedules a step and submits it to the device.
+    pub(super) fn start_step(&mut self, now: Time) {
+        let (mut schedule, caught_up) = self.schedule(now);
+        let work = std::mem::take(&mut schedule.work);
+        self.apply_schedule(now, schedule, caught_up);
+        let copies = std::mem::take(&mut self.core.copies);
+        self.submit(now, work, copies);
+    }
+
+    fn schedule(&mut self, now: Time) -> (Schedule, Vec<CaughtUp>) {
+        let (scheduler, mut space) = self.core.scheduler_and_space(now);
+        let schedule = scheduler.schedule(&mut space);
+        let caught_up = space.caught_up.into_iter().map(|(key, from, to)| CaughtUp { key, from, to });
+        (schedule, caught_up.collect())
+    }
+
+    /// Does what follows from a schedule before its work is submitted.
+    fn apply_schedule(&mut self, now: Time, schedule: Schedule, caught_up: Vec<CaughtUp>) {
+        schedule.impossible.into_iter().for_each(|key| self.fail_impossible(now, key));
+        self.core.meters.preemptions.increment(schedule.preempted.len() as u64);
+        for key in schedule.preempted {
+            // Its memory is gone, so a reader cannot go on from it.
+            self.offers.withdraw(&mut self.core, key);
+        }
+        for (key, cached_tokens) in schedule.admitted {
+            self.prompt_admitted(now, key, cached_tokens);
+        }
+        for CaughtUp { key, from, to } in caught_up {
+            let core = &mut self.core;
+            core.meters.prefix_hit_tokens.increment(u64::from(to - from));
+            if let Some(sequence) = core.sequences.get_mut(&key) {
+                // Only what was cached, here or in a tier, when the prompt came counts as cached.
+                sequence.cached_tokens += to.min(sequence.loadable_tokens).saturating_sub(from);
+                sequence.sources.take(from, to, core.config.layout.block_tokens);
+            }
+        }
+    }
+
+    /// A prompt got its blocks. Its computation begins with the next step.
+    fn prompt_admitted(&mut self, now: Time, key: SeqKey, cached_tokens: u32) {
+        let core = &mut self.core;
+        core.meters.prefix_hit_tokens.increment(u64::from(cached_tokens));
+        if let Some(sequence) = core.sequences.get_mut(&key) {
+            sequence.cached_tokens = cached_tokens;
+            sequence.sources.begin(now, cached_tokens, core.config.layout.block_tokens);
+            self.offer_prompt(now, key);
+        }
+        if key.choice != PROMPT {
+            self.core.loader().load_towards(now, key);
+        }
+    }
+
+    /// Submits the next part of a step that failed, unless a step is in flight. When no part is left, readers see how
+    /// far the device is.
+    pub(super) fn continue_retry(&mut self, now: Time) {
+        while self.in_flight.is_none()
+            && let Some(retry) = &mut self.retry
+        {
+            match retry.next() {
+                Some(part) => {
+                    let copies = std::mem::take(&mut self.core.copies);
+                    self.submit(now, part, copies);
+                }
+                None => {
+                    self.retry = None;
+                    self.word.let_go();
+                }
+            }
+        }
+    }
+
+    /// Submits `work` as the next step, with the copies that it needs. If the device refuses one sequence, that one
+    /// fails, and the step is submitted without it.
+    fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>) {
+        // Each try has the same number: readers receive it before the step runs.
+        let id = StepId(self.last_step.0 + 1);
+        loop {
+            self.drop_closed(&mut work, &mut copies);
+            // Blocks of a sequence are kept until the step ends only if the step contains the sequence. So its copies
+            // wait for the step that does.
+            let in_step = |key: &SeqKey| work.iter().any(|work| work.key == *key);
+            let (due, later): (Vec<_>, Vec<_>) = copies.iter().copied().partition(|(key, _)| in_step(key));
+            if work.is_empty() {
+                self.core.copies = later;
+                return;
+            }
+            self.last_step = id;
+            let plan = self.plan_step(id, &work, &due);
+            let rows = plan.rows();
+            match self.device.submit(Arc::new(plan)) {
+                Ok(()) => {
+                    self.core.meters.batch_rows.record(rows as f64);
+                    self.core.copies = later;
+                    self.in_flight = Some(StepInFlight { id, work, copies: due, disturbed: false });
+                    failpoint::pass(Place::Step, "submitted");
+                    return;
+                }
+                Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
+                    self.core.meters.sequences_failed.increment(1);
+                    let refused = work.remove(span);
+                    self.fail_work(now, slice::from_ref(&refused), &reason.to_string());
+                }
+                Err(error) => {
+                    self.core.copies = later;
+                    let step = StepInFlight { id, work, copies: due, disturbed: false };
+                    return self.step_failed(now, step, &error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Drops the work and the copies of sequences that were closed since they were scheduled: their attempt failed
+    /// because its offer could not be made, say, or was cancelled after the step failed of which this is a part. Their
+    /// blocks are free, and may belong to another sequence while the step runs.
+    fn drop_closed(&mut self, work: &mut Vec<Work>, copies: &mut Vec<(SeqKey, BlockCopy)>) {
+        let core = &mut self.core;
+        work.retain(|work| match core.sequences.get(&work.key).map(|sequence| sequence.closing) {
+            Some(true) => {
+                core.in_step.remove(&work.key);
+                core.close(work.key);
+                false
+            }
+            is_there => is_there.is_some(),
+        });
+        copies.retain(|(key, _)| core.sequences.contains_key(key));
+    }
+
+    /// Makes the plan of a step, after readers were told what it writes. From here on the blocks of its sequences are
+    /// kept until it has ended.
+    fn plan_step(&mut self, id: StepId, work: &[Work], copies: &[(SeqKey, BlockCopy)]) -> StepPlan {
+        let core = &mut self.core;
+        for work in work {
+            self.offers.writes(core, id, work.key, work.start + work.count);
+        }
+        let plan = plan(id, copies.iter().map(|&(_, copy)| copy).collect(), work, &core.sequences, &core.kv);
+        for Work { key, start, count, samples, .. } in work {
+            let (worker, request, step) = (&core.config.name, key.request, id.0);
+            tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
+        }
+        for work in work {
+            core.loader().on_step_planned(work.key, work.start + work.count);
+        }
+        core.in_step.extend(work.iter().map(|work| work.key));
+        plan
+    }
+
+    /// Applies the output of a step: tokens are sent, blocks are sealed, sequences end.
+    pub(super) fn apply_output(&mut self, now: Time, output: StepOutput) {
+        let Some(step) = self.in_flight.take() else { return };
+        failpoint::pass(Place::Step, "ended");
+        self.measure(&step, &output);
+        let mut sampled = match output.sampled {
+            Ok(sampled) => sampled.into_iter(),
+            Err(reason) => return self.step_failed(now, step, &reason),
+        };
+        let core = &mut self.core;
+        for work in &step.work {
+            core.in_step.remove(&work.key);
+        }
+        let failed = |number: usize| output.failed.iter().find(|failed| failed.span == number);
+        let computed = step.work.iter().enumerate().filter(|(number, _)| failed(*number).is_none());
+        core.scheduler.computed(computed.map(|(_, work)| work));
+        for (number, work) in step.work.iter().enumerate() {
+            if let Some(failed) = failed(number) {
+                // Tokens that the step sampled before are sent before the failure.
+                self.core.flush_rows();
+                self.core.meters.sequences_failed.increment(1);
+                self.fail_work(now, slice::from_ref(work), &failed.reason);
+            } else {
+                let samples = sampled.by_ref().take(usize::from(work.samples)).collect();
+                self.apply_work(now, work, samples);
+            }
+        }
+        self.core.flush_rows();
+    }
+
+    /// Records how long a step took. The rates that routers predict with count neither a step during which the process
+    /// was paused nor a step that failed, nor a part of one: placement would send this worker no work for it, so that
+    /// the rate would never be measured again.
+    fn measure(&mut self, step: &StepInFlight, output: &StepOutput) {
+        let core = &mut self.core;
+        core.meters.step_time.record(output.elapsed.as_secs_f64());
+        core.meters.step_overhead.record(output.elapsed.saturating_sub(output.in_kernels).as_secs_f64());
+        if !step.disturbed && self.retry.is_none() && output.sampled.is_ok() {
+            core.rates.step(&step.work, output);
+        }
+    }
+
+    /// Applies what a step computed of one sequence.
+    fn apply_work(&mut self, now: Time, work: &Work, samples: Vec<Sampled>) {
+        let (core, key) = (&mut self.core, work.key);
+        let Some(sequence) = core.sequences.get(&key) else { return };
+        if sequence.closing {
+            return core.close(key);
+        }
+        core.kv.written(key, work.start + work.count, &sequence.chain);
+        if work.samples > 0 {
+            core.tell_sources(now, key);
+        }
+        if key.choice != PROMPT {
+            for sampled in samples {
+                self.core.append(key, sampled);
+                migration::token_appended(&mut self.offers, &mut self.core, key);
+            }
+            return;
+        }
+        core.meters.prefill_tokens.increment(u64::from(work.count));
+        if work.samples > 0 {
+            let first = core.first_tokens(key, samples);
+            // The router receives the first tokens before the worker that takes the prompt over can send the next ones.
+            core.flush_rows();
+            self.finish_prompt(key, first);
+        }
+    }
+
+    /// A step failed as a whole. Nothing of it counts, and its sequences are computed again in parts. Readers that wait
+    /// for its number see no later one before all that it was to write is written, or withdrawn.
+    fn step_failed(&mut self, now: Time, step: StepInFlight, reason: &str) {
+        let core = &mut self.core;
+        tracing::error!(worker = core.config.name, sequences = step.work.len(), reason, "a step failed");
+        core.meters.steps_failed.increment(1);
+        // A step copies before its first layer. A copy that was made is not repeated: readers may read its block
+        // already.
+        if self.word.raised() < ProgressWord::mark(step.id, 0) {
+            core.copies.extend(step.copies);
+        }
+        let word = &self.word;
+        let retry = self.retry.get_or_insert_with(|| {
+            if !planted_bugs::is(Bug::FailedStepPassesWord) {
+                word.hold();
+            }
+            Retry::new(step.work.len())
+        });
+        let failed = retry.failed(step.work, self.device.lost().is_some());
+        core.meters.sequences_failed.increment(failed.len() as u64);
+        self.fail_work(now, &failed, reason);
+    }
+
+    /// Fails the attempts of sequences that a step could not compute. What the step was to write of them is void.
+    fn fail_work(&mut self, now: Time, work: &[Work], reason: &str) {
+        for work in work {
+            self.core.in_step.remove(&work.key);
+        }
+        for work in work {
+            self.offers.withdraw(&mut self.core, work.key);
+        }
+        for &Work { key, .. } in work {
+            let core = &mut self.core;
+            if core.sequences.get(&key).is_some_and(|sequence| sequence.closing) {
+                core.close(key);
+            } else if core.attempt(key.request, key.epoch).is_some() {
+                tracing::error!(worker = core.config.name, request = %key.request, reason, "a sequence failed");
+                self.fail_attempt(now, key.request, key.epoch, Failure::Engine, reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Submits: which attempts begin, and which are refused.
+
+use super::Machine;
+use crate::role::Refusal;
+use crate::sessions::SessionId;
+use crate::state::shares_prompt;
+use domain::Time;
+use domain::session::{Assignment, FromWorker, Submit};
+
+impl Machine {
+    /// Begins the attempt, or tells the router why not.
+    pub(super) fn on_submit(&mut self, now: Time, session: SessionId, submit: Submit) {
+        if let Some(session) = self.core.sessions.get_mut(session) {
+            session.submitted();
+        }
+        let (request, epoch) = (submit.request, submit.epoch);
+        if !self.core.draining && self.core.attempt(request, epoch).is_some() {
+            // The submit arrived twice.
+            return;
+        }
+        match self.judge(&submit) {
+            Ok(()) => self.begin(now, session, submit),
+            Err(refusal) => {
+                let (why, detail) = (refusal.failure(), refusal.to_string());
+                self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
+            }
+        }
+    }
+
+    /// Returns why the attempt is not begun here, if so.
+    fn judge(&self, submit: &Submit) -> Result<(), Refusal> {
+        if self.core.draining {
+            return Err(Refusal::Draining);
+        }
+        self.check_limits(submit)?;
+        self.role.judge(submit)?;
+        match submit.part {
+            Assignment::Prefill { .. } if !shares_prompt(submit) => Err(Refusal::ChoicesDiffer),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the attempt can be computed here. A router may not know how long a context this worker allows, or
+    /// take its model for another one.
+    fn check_limits(&self, submit: &Submit) -> Result<(), Refusal> {
+        let (choices, running_max) = (submit.choices.len(), self.core.config.scheduler.running_max);
+        if choices > running_max as usize {
+            return Err(Refusal::TooManyChoices { choices, running_max });
+        }
+        let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
+        let made = match submit.part {
+            Assignment::Prefill { .. } => {
+                submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0)
+            }
+            Assignment::Decode { .. } | Assignment::TakeOver { .. } | Assignment::Whole => {
+                submit.params.max_tokens as usize
+            }
+        };
+        if prompt + made > context {
+            return Err(Refusal::TooLong { prompt, made, context });
+        }
+        let vocab = self.device.vocab();
+        let committed = submit.choices.iter().flat_map(|(_, committed)| committed.iter());
+        match submit.prompt.iter().chain(committed).find(|&&token| token as usize >= vocab) {
+            Some(&token) => Err(Refusal::ForeignToken { token, vocab }),
+            None => Ok(()),
+        }
+    }
+}
