@@ -18,12 +18,14 @@ mod reads;
 pub use entry::{FetchKind, FetchProgress};
 
 use crate::core::Core;
+use domain::session::Failure;
 use domain::{Epoch, LeaseId, RequestId, SeqKey, Time, WorkerId};
 use early::EarlyOffers;
-use entry::Entry;
+use entry::{Entry, LANE_NONE};
 use kv_manager::{Fetch, FetchConfig, FetchEvent};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+use telemetry::metrics::{self as declared, HandoffResult};
 use transport::TransferId;
 
 /// An attempt at a request: what a fetch is known by.
@@ -43,9 +45,16 @@ pub struct Fetches {
 
 impl Fetches {
     /// Expects that `owner` offers the KV of an attempt: of its prompt, or (`running`) of a sequence that decodes
-    /// there. Its sequence is in `core` already ([`Core::expect`]).
+    /// there. Its sequence is in `core` already ([`Core::expect`]). An attempt whose offer came too early, and was given
+    /// back, fails at once.
     pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let id = (key.request, key.epoch);
+        if self.early.is_closed(id) {
+            // Its owner offered once, and was told to forget that: no valid copy can come of a wait.
+            declared::handoffs(LANE_NONE, HandoffResult::Lapsed).increment(1);
+            let detail = format!("the offer of worker {owner} came before its attempt and was given back");
+            return core.fail(key.request, key.epoch, Failure::HandoffLapsed, detail);
+        }
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
         let machine = Fetch::expect(now, config(core, core.config.handoff_wait), attempt.deadline);
         let kind = if running { FetchKind::Running } else { FetchKind::Prompt };

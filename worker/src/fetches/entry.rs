@@ -7,6 +7,9 @@ use std::ops::Range;
 use std::time::Duration;
 use transport::TransferId;
 
+/// The lane of a fetch that has read nothing, for metrics.
+pub(super) const LANE_NONE: &str = "none";
+
 /// What a fetch brings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FetchKind {
@@ -86,7 +89,7 @@ impl Entry {
             cancelling: false,
             cancelled: false,
             failed_here: false,
-            lane: "none",
+            lane: LANE_NONE,
             asked: 0,
             tokens: None,
             held: 0,
