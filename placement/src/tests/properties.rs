@@ -453,11 +453,12 @@ impl Cluster {
         assert_eq!(phases.waiting + phases.prefilling + phases.handing_off + phases.decoding, open);
         for id in WORKERS {
             let journeys = || self.placement.journeys.iter();
-            let with = |journey: &Journey| journey.seats().into_iter().flatten().find(|(worker, _)| *worker == id);
+            let with =
+                |journey: &Journey| journey.involved_workers().into_iter().flatten().find(|(worker, _)| *worker == id);
             let has: Vec<_> = journeys().filter(|(_, journey)| with(journey).is_some()).map(|(id, _)| *id).collect();
-            assert_eq!(self.placement.seating.of(id), has, "what {id} has to do with");
+            assert_eq!(self.placement.requests_by_worker.of(id), has, "what {id} has to do with");
             let needs = journeys().any(|(_, journey)| with(journey).is_some_and(|(_, needed)| needed));
-            assert_eq!(self.placement.seating.needs(id), needs, "whether {id} is needed");
+            assert_eq!(self.placement.requests_by_worker.is_needed(id), needs, "whether {id} is needed");
         }
         let stuck = self.placement.journeys.iter().filter_map(|(&id, journey)| Some((journey.stuck?, id)));
         assert_eq!(self.placement.stuck, stuck.collect());
