@@ -16,7 +16,7 @@ pub struct PeerMessage {
     pub from_incarnation: Incarnation,
     /// Which life of the receiver the sender means; `None` before it knows one.
     pub to_incarnation: Option<Incarnation>,
-    /// What.
+    /// The message itself.
     pub body: PeerBody,
 }
 

@@ -34,7 +34,7 @@ pub struct PeerAddress {
 /// A worker, as its router introduces it to the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Who.
+    /// Unique in the cluster, and the same in every life.
     pub id: WorkerId,
     /// Which life.
     pub incarnation: Incarnation,
@@ -230,7 +230,7 @@ pub enum FromWorker {
         key: SeqKey,
         /// Its output tokens over all attempts.
         tokens: u32,
-        /// How.
+        /// By length, or by a stop token.
         end: End,
     },
     /// This worker cannot go on with the attempt; the router may try another.

@@ -45,8 +45,8 @@ pub struct Fetches {
 
 impl Fetches {
     /// Expects that `owner` offers the KV of an attempt: of its prompt, or (`running`) of a sequence that decodes
-    /// there. Its sequence is in `core` already ([`Core::expect`]). An attempt whose offer came too early, and was given
-    /// back, fails at once.
+    /// there. Its sequence is in `core` already ([`Core::expect`]). An attempt whose offer came too early, and was
+    /// given back, fails at once.
     pub fn expect(&mut self, core: &mut Core, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let id = (key.request, key.epoch);
         if self.early.is_closed(id) {
