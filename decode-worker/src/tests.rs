@@ -257,7 +257,7 @@ fn handoffs_that_wait_for_room_are_bounded_as_all_that_wait() {
 }
 
 #[test]
-fn an_offer_that_was_given_back_is_not_taken_when_it_comes_again() {
+fn an_attempt_fails_at_once_whose_offer_was_given_back() {
     let mut machine = machine();
     let offered = offer(&machine, 1);
     handle(&mut machine, Time::ZERO, offered);
@@ -265,13 +265,26 @@ fn an_offer_that_was_given_back_is_not_taken_when_it_comes_again() {
     let turns = (0..=610).map(|turn| Time::ZERO + Duration::from_millis(100) * turn);
     let now = turns.inspect(|&now| machine.turn(now)).last().unwrap();
     let session = SessionId(1);
-    handle(&mut machine, now, Inbound::Opened { session, send: Box::new(|_| Ok(())), ended: Arc::default() });
+    let failed = Arc::<Mutex<Vec<_>>>::default();
+    let hears = failed.clone();
+    let send = Box::new(move |bytes: Vec<u8>| {
+        if let FromWorker::Failed { request, why, fault, .. } = proto::session::decode_from_worker(&bytes).unwrap() {
+            hears.lock().unwrap().push((request, why, fault));
+        }
+        Ok(())
+    });
+    handle(&mut machine, now, Inbound::Opened { session, send, ended: Arc::default() });
     handle(&mut machine, now, Inbound::Session { session, bytes: submit(1) });
-    // A copy of it, which names a lease that is over.
+    machine.turn(now);
+    // The owner did its part.
+    assert_eq!(*failed.lock().unwrap(), [(RequestId(1), Failure::HandoffLapsed, None)]);
+    // Nor is a copy of the offer kept, which names a lease that is over.
     let offered = offer(&machine, 1);
     handle(&mut machine, now, offered);
-    let state = |machine: &Machine| machine.fetches().progress().map(|fetch| fetch.state).next();
-    assert_eq!(state(&machine), Some(FetchState::Expecting));
+    machine.turn(now);
+    assert_eq!(machine.core().attempts().count(), 0);
+    let left: Vec<_> = machine.fetches().sizes().into_iter().filter(|&(_, size)| size > 0).collect();
+    assert_eq!(left, []);
 }
 
 #[test]

@@ -73,8 +73,8 @@ pub struct KvManager {
     pins: PinTable,
     /// The tiers below.
     tiers: BTreeMap<Tier, TierSlots>,
-    /// Identities in tiers that are told again, the first one last.
-    told_again: Vec<BlockHash>,
+    /// Identities in tiers that are reported once more, the first one last.
+    tier_repeats: Vec<BlockHash>,
 }
 
 /// Prefix cache and sequences.
@@ -97,7 +97,7 @@ impl KvManager {
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
             tiers: BTreeMap::new(),
-            told_again: Vec::new(),
+            tier_repeats: Vec::new(),
             config,
         }
     }

@@ -93,7 +93,7 @@ pub struct Place {
 /// A record that a tier holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TierRecord {
-    /// Where.
+    /// Its place in the tier.
     pub slot: Slot,
     /// Its identity.
     pub hash: BlockHash,

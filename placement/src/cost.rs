@@ -194,19 +194,19 @@ pub(crate) fn decide(
     config: &PlacementConfig,
     workers: &Workers,
     held: &mut Vec<Held>,
-    ask: &PlacementQuery<'_>,
+    query: &PlacementQuery<'_>,
 ) -> Option<Decision> {
-    let pricing = Pricing::new(config, workers, held, ask);
+    let pricing = Pricing::new(config, workers, held, query);
     let decode = pricing.best(Role::Decode, Pricing::decode);
     let whole = pricing.best(Role::Decode, Pricing::whole);
-    let prefill = match ask.handoff {
+    let prefill = match query.handoff {
         HandoffPolicy::Never => Vec::new(),
         _ => pricing.best(Role::Prefill, Pricing::prefill),
     };
     let (to, alone) = (*decode.first()?, *whole.first()?);
     let pair = prefill.first().filter(|from| {
         let key = (!to.takes, !(from.fits && to.fits), from.total_s() + to.total_s());
-        ask.handoff == HandoffPolicy::Always || order(key, alone.key()).is_lt()
+        query.handoff == HandoffPolicy::Always || order(key, alone.key()).is_lt()
     });
     let computes = *pair.unwrap_or(&alone);
     let (route, cost_s) = match pair {
@@ -217,7 +217,7 @@ pub(crate) fn decide(
     let first_token_s =
         predictable.then_some(computes.queue_s + computes.load_s + computes.fetch_s + computes.compute_s);
     let holder = computes.holder;
-    Some(Decision { tokens: ask.tokens, prefill, decode, whole, route, holder, cost_s, first_token_s })
+    Some(Decision { tokens: query.tokens, prefill, decode, whole, route, holder, cost_s, first_token_s })
 }
 
 /// Chooses who takes a running sequence over, and books it there; `None`: nobody will.
@@ -225,43 +225,43 @@ pub(crate) fn take_over(
     config: &PlacementConfig,
     workers: &mut Workers,
     held: &mut Vec<Held>,
-    ask: &PlacementQuery<'_>,
+    query: &PlacementQuery<'_>,
 ) -> Option<WorkerId> {
-    let costs = Pricing::new(config, workers, held, ask).best(Role::Decode, Pricing::decode);
+    let costs = Pricing::new(config, workers, held, query).best(Role::Decode, Pricing::decode);
     let taker = *costs.iter().find(|cost| cost.fits)?;
-    let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
-    workers.give(taker.worker, Given { tokens: 0, sequences: ask.sequences, blocks }, ask.chain);
+    let blocks = query.tokens.div_ceil(config.block_tokens).saturating_sub(taker.cached_tokens / config.block_tokens);
+    workers.give(taker.worker, Given { tokens: 0, sequences: query.sequences, blocks }, query.chain);
     Some(taker.worker)
 }
 
 /// Whether this decode worker would take a running sequence over, and has room for it.
-pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, ask: &PlacementQuery<'_>, id: WorkerId) -> bool {
+pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, query: &PlacementQuery<'_>, id: WorkerId) -> bool {
     workers.get(id).is_some_and(|worker| {
-        let blocks = ask.tokens.div_ceil(config.block_tokens).saturating_sub(workers.held(id, ask.chain).device);
-        ask.allows(worker) && !worker.silent && !ask.failed.contains(&id) && worker.fits(blocks)
+        let blocks = query.tokens.div_ceil(config.block_tokens).saturating_sub(workers.held(id, query.chain).device);
+        query.allows(worker) && !worker.silent && !query.failed.contains(&id) && worker.fits(blocks)
     })
 }
 
 /// Books a decision, so that the next one sees it before the workers report it.
-pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, ask: &PlacementQuery<'_>, decision: &Decision) {
+pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, query: &PlacementQuery<'_>, decision: &Decision) {
     let Decision { route, holder, .. } = *decision;
     let fetched = holder.map_or(0, |holder| holder.tokens);
     let computing = if route.prefill.is_some() { &decision.prefill } else { &decision.whole };
     let cached = computing.first().map_or(0, |cost| cost.cached_tokens);
-    let uncached = ask.tokens - cached.max(fetched);
+    let uncached = query.tokens - cached.max(fetched);
     let load = |workers: &Workers, id: WorkerId, computes: bool, sequences: u32| {
-        let held = workers.held(id, ask.chain).device;
+        let held = workers.held(id, query.chain).device;
         Given {
             tokens: if computes { uncached.into() } else { 0 },
             sequences,
-            blocks: ask.tokens.div_ceil(config.block_tokens).saturating_sub(held),
+            blocks: query.tokens.div_ceil(config.block_tokens).saturating_sub(held),
         }
     };
-    let given = load(workers, route.decode, route.prefill.is_none(), ask.sequences);
-    workers.give(route.decode, given, ask.chain);
+    let given = load(workers, route.decode, route.prefill.is_none(), query.sequences);
+    workers.give(route.decode, given, query.chain);
     if let Some(prefill) = route.prefill {
         let given = load(workers, prefill, true, 0);
-        workers.give(prefill, given, ask.chain);
+        workers.give(prefill, given, query.chain);
     }
 }
 
@@ -306,7 +306,7 @@ struct Pricing<'a> {
     workers: &'a Workers,
     /// Speeds of a worker that has not measured its own.
     assumed: Rates,
-    ask: &'a PlacementQuery<'a>,
+    query: &'a PlacementQuery<'a>,
     /// What each worker has at the head of the prompt, in the order of their ids.
     held: &'a [Held],
     /// Of devices, and of workers that would load a part.
@@ -318,18 +318,18 @@ impl<'a> Pricing<'a> {
         config: &'a PlacementConfig,
         workers: &'a Workers,
         held: &'a mut Vec<Held>,
-        ask: &'a PlacementQuery<'a>,
+        query: &'a PlacementQuery<'a>,
     ) -> Self {
-        workers.held_by_all(ask.chain, held);
+        workers.held_by_all(query.chain, held);
         let assumed = workers.assumed(&config.defaults);
-        let mut pricing = Self { config, workers, assumed, ask, held, prefixes: Default::default() };
+        let mut pricing = Self { config, workers, assumed, query, held, prefixes: Default::default() };
         if config.fetch == FetchPolicy::Never {
             return pricing;
         }
         let mut prefixes: [Longest; 2] = Default::default();
-        for (worker, held) in pricing.each().filter(|(worker, _)| !ask.failed.contains(&worker.id)) {
+        for (worker, held) in pricing.each().filter(|(worker, _)| !query.failed.contains(&worker.id)) {
             let prefix = |blocks: u32, load_s: f64| {
-                let tokens = usable(config, blocks, ask.tokens);
+                let tokens = usable(config, blocks, query.tokens);
                 Prefix { holder: Holder { worker: worker.id, incarnation: worker.peer.incarnation, tokens }, load_s }
             };
             prefixes[0].offer(prefix(held.device, 0.0));
@@ -349,8 +349,8 @@ impl<'a> Pricing<'a> {
     /// The best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and did
     /// not fail it, else those who speak, else, of those who decode, all: prompts can do without a prefill worker.
     fn best(&self, role: Role, price: impl Fn(&Self, &Worker, Held) -> Cost) -> Vec<Cost> {
-        let allowed = || self.each().filter(|(worker, _)| worker.role == role && self.ask.allows(worker));
-        let fresh = |worker: &Worker| !worker.silent && !self.ask.failed.contains(&worker.id);
+        let allowed = || self.each().filter(|(worker, _)| worker.role == role && self.query.allows(worker));
+        let fresh = |worker: &Worker| !worker.silent && !self.query.failed.contains(&worker.id);
         let any_fresh = allowed().any(|(worker, _)| fresh(worker));
         let silent_too = role == Role::Decode && !allowed().any(|(worker, _)| !worker.silent);
         let mut best: Vec<Cost> = Vec::with_capacity(CANDIDATES_KEPT);
@@ -376,7 +376,7 @@ impl<'a> Pricing<'a> {
     fn decode(&self, worker: &Worker, held: Held) -> Cost {
         let rates = worker.rates(&self.assumed);
         let cost = self.nothing(worker, held);
-        let bytes = u64::from(self.ask.tokens - cost.cached_tokens) * self.config.token_bytes;
+        let bytes = u64::from(self.query.tokens - cost.cached_tokens) * self.config.token_bytes;
         Cost {
             fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
             slowdown_s: f64::from(worker.sequences()) * rates.decode_step_s,
@@ -414,12 +414,12 @@ impl<'a> Pricing<'a> {
     fn compute(&self, worker: &Worker, held: Held, blocks: u32, load_s: f64) -> Cost {
         let rate = worker.rates(&self.assumed).prefill_tokens_per_s;
         let cost = self.nothing(worker, held);
-        let cached_tokens = usable(self.config, blocks, self.ask.tokens);
+        let cached_tokens = usable(self.config, blocks, self.query.tokens);
         Cost {
             cached_tokens,
             queue_s: worker.queued_tokens() as f64 / rate,
             load_s,
-            compute_s: f64::from(self.ask.tokens - cached_tokens) / rate,
+            compute_s: f64::from(self.query.tokens - cached_tokens) / rate,
             ..cost
         }
     }
@@ -438,7 +438,7 @@ impl<'a> Pricing<'a> {
         Cost {
             holder: Some(holder),
             load_s,
-            compute_s: f64::from(self.ask.tokens - holder.tokens) / rates.prefill_tokens_per_s,
+            compute_s: f64::from(self.query.tokens - holder.tokens) / rates.prefill_tokens_per_s,
             fetch_s: bytes as f64 / rates.fetch_bytes_per_s,
             overhead_s: rates.handoff_s,
             ..here
@@ -448,7 +448,7 @@ impl<'a> Pricing<'a> {
     /// A worker that has nothing to do for it.
     fn nothing(&self, worker: &Worker, held: Held) -> Cost {
         let held = held.device;
-        let blocks = self.ask.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
+        let blocks = self.query.tokens.div_ceil(self.config.block_tokens).saturating_sub(held);
         Cost {
             worker: worker.id,
             cached_tokens: held * self.config.block_tokens,
@@ -460,7 +460,7 @@ impl<'a> Pricing<'a> {
             overhead_s: 0.0,
             slowdown_s: 0.0,
             fits: worker.fits(blocks),
-            takes: worker.role == Role::Prefill || worker.takes(self.ask.sequences, blocks),
+            takes: worker.role == Role::Prefill || worker.takes(self.query.sequences, blocks),
             measured: worker.measured(),
         }
     }

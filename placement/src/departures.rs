@@ -18,13 +18,13 @@ pub(crate) struct Departures {
 impl Departures {
     /// A worker was lost.
     pub(crate) fn lost(&mut self, now: Time, id: WorkerId, life: Incarnation) {
-        self.back(id);
+        self.returned(id);
         self.lives.insert(id, (now + LEFT_AFTER, life));
         self.due.insert((now + LEFT_AFTER, id));
     }
 
     /// It is back, or it is told already that it left.
-    pub(crate) fn back(&mut self, id: WorkerId) {
+    pub(crate) fn returned(&mut self, id: WorkerId) {
         if let Some((due, _)) = self.lives.remove(&id) {
             self.due.remove(&(due, id));
         }
@@ -34,12 +34,12 @@ impl Departures {
     pub(crate) fn next(&mut self, now: Time) -> Option<(WorkerId, Incarnation)> {
         let &(_, id) = self.due.first().filter(|(due, _)| *due <= now)?;
         let (_, life) = *self.lives.get(&id)?;
-        self.back(id);
+        self.returned(id);
         Some((id, life))
     }
 
     /// When the next one will have left.
-    pub(crate) fn due(&self) -> Option<Time> {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.due.first().map(|&(due, _)| due)
     }
 }

@@ -1,78 +1,85 @@
 //! Moving running sequences away from workers that drain.
 //!
 //! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has
-//! said its first token, and the giver until none of its tokens is missing. Whatever goes wrong in between is a
-//! replay. A worker that drains and is needed no more is let go: its session is closed, which is what it waits
-//! for.
+//! said its first token, and the giver until none of its tokens is missing. A failure in between is a replay. The
+//! session of a draining worker is closed when no request needs it, which is what it waits for.
 
+use crate::attempts::submission;
 use crate::config::HandoffPolicy;
 use crate::cost::{PlacementQuery, has_room, take_over};
 use crate::journey::Journey;
 use crate::message::{Closing, Command};
-use crate::placement::{Placement, submission};
+use crate::placement::Placement;
 use domain::session::{Assignment, Migrate, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
 
 /// Sequences that are tried at a report of a worker, of those that wait for room.
-const MOVES_TRIED: usize = 8;
+const MOVES_TRIED_PER_REPORT_MAX: usize = 8;
 
 impl Placement {
     /// Moves what can be moved from all workers that drain.
     pub(crate) fn move_from_draining(&mut self, now: Time, out: &mut Vec<Command>) {
         let decodes = |request: &RequestId, id: WorkerId| self.journeys[request].attempt.decode == id;
-        let of = |&id: &WorkerId| self.seating.of(id).into_iter().filter(move |request| decodes(request, id));
+        let of =
+            |&id: &WorkerId| self.requests_by_worker.of(id).into_iter().filter(move |request| decodes(request, id));
         let touched: Vec<RequestId> = self.workers.draining().iter().flat_map(of).collect();
         touched.into_iter().for_each(|request| self.move_away(now, request, out));
     }
 
-    /// A decode worker said how it stands: what nobody had room for goes to it, if it has some.
-    pub(crate) fn move_to(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
+    /// Moves sequences that no worker had room for to a decode worker that has just reported, if it has room.
+    pub(crate) fn move_stuck_to(&mut self, now: Time, id: WorkerId, out: &mut Vec<Command>) {
         if self.workers.get(id).is_none_or(|worker| worker.role != Role::Decode) {
             return;
         }
-        let smallest: Vec<RequestId> = self.stuck.iter().take(MOVES_TRIED).map(|&(_, request)| request).collect();
+        let smallest: Vec<RequestId> =
+            self.stuck.iter().take(MOVES_TRIED_PER_REPORT_MAX).map(|&(_, request)| request).collect();
         for request in smallest {
             let Some(journey) = self.journeys.get(&request) else { continue };
-            if has_room(&self.config, &self.workers, &ask(journey, &refused(journey)), id) {
+            if has_room(&self.config, &self.workers, &query_of(journey, &refused(journey)), id) {
                 self.move_away(now, request, out);
             }
         }
     }
 
-    /// Whether a worker is to have nothing to do any more.
+    /// Whether a worker drains.
     pub(crate) fn drains(&self, id: WorkerId) -> bool {
         self.workers.draining().contains(&id)
     }
 
-    /// Lets those go that drain and that nothing here needs any more.
-    pub(crate) fn let_go(&mut self, now: Time, out: &mut Vec<Command>) {
-        let free: Vec<WorkerId> =
-            self.workers.draining().iter().copied().filter(|&worker| !self.seating.needs(worker)).collect();
+    /// Closes the sessions of draining workers that no request needs any more.
+    pub(crate) fn close_drained(&mut self, now: Time, out: &mut Vec<Command>) {
+        let free: Vec<WorkerId> = self
+            .workers
+            .draining()
+            .iter()
+            .copied()
+            .filter(|&worker| !self.requests_by_worker.is_needed(worker))
+            .collect();
         for worker in free {
             let life = self.workers.get(worker).map(|worker| worker.peer.incarnation);
             self.workers.remove(worker);
             out.push(Command::Close { worker, why: Closing::Drained });
-            self.lost(now, worker, out);
+            self.handle_worker_lost(now, worker, out);
             life.into_iter().for_each(|life| self.tell_left(worker, life, out));
         }
     }
 
-    /// A sequence does not wait for room elsewhere, or no more.
+    /// Notes that a sequence does not wait for room elsewhere, or no longer.
     pub(crate) fn unstick(&mut self, request: RequestId) {
         if let Some(blocks) = self.journeys.get_mut(&request).and_then(|journey| journey.stuck.take()) {
             self.stuck.remove(&(blocks, request));
         }
     }
 
-    /// Moves a request to another decode worker, if it decodes, has one choice left and somebody has room for it.
+    /// Moves a request to another decode worker, if it decodes, has one choice left and a worker has room for it.
     pub(crate) fn move_away(&mut self, now: Time, request: RequestId, out: &mut Vec<Command>) {
         self.unstick(request);
         let Some(journey) = self.journeys.get_mut(&request) else { return };
-        // A first token that is still to come would be nobody's once its worker is left behind.
+        // A first token that is still to come would be lost once its worker is left behind.
         let idle = journey.moving.is_none() && journey.before.is_none() && !journey.awaits_first();
         let Some(known) = journey.only_choice().filter(|_| idle && journey.attempt.decode_started) else { return };
         let (giver, refused) = (journey.attempt.decode, refused(journey));
-        let Some(to) = take_over(&self.config, &mut self.workers, &mut self.held, &ask(journey, &refused)) else {
+        let Some(to) = take_over(&self.config, &mut self.workers, &mut self.held, &query_of(journey, &refused)) else {
             let blocks = journey.input_tokens().div_ceil(self.config.block_tokens);
             journey.stuck = Some(blocks);
             self.stuck.insert((blocks, request));
@@ -83,17 +90,17 @@ impl Placement {
         out.push(Command::Send { worker: to, message: ToWorker::Submit(submit) });
         let migrate = Migrate { request, epoch: journey.epoch, to, next, known, lease: journey.lease };
         out.push(Command::Send { worker: giver, message: ToWorker::Migrate(migrate) });
-        self.note(request);
+        self.update_involved(request);
     }
 }
 
-/// Who does not take it over: whoever refused it, and who has it.
+/// Returns the workers that do not take it over: those that refused it, and the one that has it.
 fn refused(journey: &Journey) -> Vec<WorkerId> {
     journey.refused.iter().copied().chain([journey.attempt.decode]).collect()
 }
 
-/// What is to be taken over.
-fn ask<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> PlacementQuery<'a> {
+/// Returns what is to be taken over.
+fn query_of<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> PlacementQuery<'a> {
     PlacementQuery {
         tokens: journey.input_tokens(),
         contexts: journey.contexts(),

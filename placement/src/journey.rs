@@ -3,8 +3,8 @@
 
 use crate::cost::{Contexts, Decision, Route};
 use crate::message::{Command, Usage};
+use crate::requests_by_worker::InvolvedWorkers;
 use crate::retry::{AttemptFailure, Standing};
-use crate::seats::Seats;
 use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, Request, Time, Token, WorkerId};
@@ -51,8 +51,8 @@ pub(crate) struct Journey {
     pub(crate) refused: Vec<WorkerId>,
     /// What one said that refused it for want of time, not of size.
     pub(crate) full: Option<String>,
-    /// Who has to do with it, as far as is noted among the requests of workers.
-    pub(crate) seated: Seats,
+    /// The workers that take part in it, as noted in [`RequestsByWorker`](crate::requests_by_worker::RequestsByWorker).
+    pub(crate) involved: InvolvedWorkers,
     /// Blocks that a taker needs room for, while nobody takes it over for want of that.
     pub(crate) stuck: Option<u32>,
     sequences: Vec<Sequence>,
@@ -145,7 +145,7 @@ impl Journey {
             engine: None,
             refused: Vec::new(),
             full: None,
-            seated: Seats::default(),
+            involved: InvolvedWorkers::default(),
             stuck: None,
             sequences,
             cached_tokens: 0,
@@ -286,8 +286,8 @@ impl Journey {
         self.last_epoch
     }
 
-    /// As what a worker may speak under an epoch; `None`: what it says is stale.
-    pub(crate) fn seat(&self, worker: WorkerId, epoch: Epoch) -> Option<Involvement> {
+    /// Returns as what a worker may speak under an epoch; `None`: what it says is stale.
+    pub(crate) fn involvement(&self, worker: WorkerId, epoch: Epoch) -> Option<Involvement> {
         let stale = planted_bugs::is(Bug::StaleEpochTaken) && epoch < self.epoch;
         if (epoch == self.epoch || stale) && self.attempt.has(worker) {
             Some(Involvement::Current)
@@ -300,14 +300,14 @@ impl Journey {
         }
     }
 
-    /// Who has to do with it, and of whom something is still to come, or to be read.
-    pub(crate) fn seats(&self) -> Seats {
+    /// Returns the workers that take part in it, and whether something of each is still to come, or to be read.
+    pub(crate) fn involved_workers(&self) -> InvolvedWorkers {
         let Attempt { prefill, decode, decode_started } = self.attempt;
-        let mut seats = Seats::default();
+        let mut involved = InvolvedWorkers::default();
         let mut add = |worker: WorkerId, needed: bool| {
-            let seat = seats.iter_mut().find(|seat| seat.is_none_or(|(seated, _)| seated == worker));
-            if let Some(seat) = seat {
-                *seat = Some((worker, needed || seat.is_some_and(|(_, needed)| needed)));
+            let entry = involved.iter_mut().find(|entry| entry.is_none_or(|(other, _)| other == worker));
+            if let Some(entry) = entry {
+                *entry = Some((worker, needed || entry.is_some_and(|(_, needed)| needed)));
             }
         };
         add(decode, true);
@@ -315,7 +315,7 @@ impl Journey {
         if let Some(prefill) = prefill {
             add(prefill, !decode_started || self.awaits_first());
         }
-        seats
+        involved
     }
 
     /// The running sequence is about to be taken over; the epoch for it.

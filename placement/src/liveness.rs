@@ -9,12 +9,12 @@ use domain::session::ToWorker;
 use domain::{Time, WorkerId};
 use std::time::Duration;
 
-/// Looks in the time of a heartbeat. A sign of life is said at the last look before it is due, so that an idle
-/// worker costs one message each way in that time and not one at every look.
-const LOOKS: u32 = 8;
+/// Looks at the workers in the time of a heartbeat. A sign of life is said at the last look before it is due, so that
+/// an idle worker costs one message each way in that time and not one at every look.
+const LOOKS_PER_HEARTBEAT: u32 = 8;
 
 /// Times of a heartbeat without a sign of life after which work goes to others, if there are any.
-const BEATS_MISSED: u32 = 2;
+const HEARTBEATS_MISSED_MAX: u32 = 2;
 
 /// When to look, and what is too long.
 #[derive(Debug)]
@@ -30,14 +30,14 @@ impl Liveness {
     }
 
     /// When the next look is due.
-    pub(crate) fn due(&self) -> Option<Time> {
-        self.last.map(|last| last + self.heartbeat / LOOKS)
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.last.map(|last| last + self.heartbeat / LOOKS_PER_HEARTBEAT)
     }
 
     /// Looks at all workers, if it is time to: says a sign of life to whom nothing was said of late, or who said
     /// nothing, and gives those that have been silent for too long.
     pub(crate) fn look(&mut self, now: Time, workers: &mut Workers, out: &mut Vec<Command>) -> Vec<WorkerId> {
-        if self.due().is_some_and(|due| now < due) {
+        if self.next_deadline().is_some_and(|due| now < due) {
             return Vec::new();
         }
         // Whoever stood still itself does not judge others by that time.
@@ -45,11 +45,13 @@ impl Liveness {
         let forgiven = if pause > self.silence_max / 2 { pause } else { Duration::ZERO };
         let mut silent = Vec::new();
         for worker in workers.iter_mut() {
-            worker.heard = worker.heard + forgiven;
-            worker.silent = now.since(worker.heard) >= self.heartbeat * BEATS_MISSED;
-            if now.since(worker.heard) >= self.silence_max {
+            worker.last_heard = worker.last_heard + forgiven;
+            worker.silent = now.since(worker.last_heard) >= self.heartbeat * HEARTBEATS_MISSED_MAX;
+            if now.since(worker.last_heard) >= self.silence_max {
                 silent.push(worker.id);
-            } else if now.since(worker.said.min(worker.heard)) >= self.heartbeat / LOOKS * (LOOKS - 1) {
+            } else if now.since(worker.last_sent.min(worker.last_heard))
+                >= self.heartbeat / LOOKS_PER_HEARTBEAT * (LOOKS_PER_HEARTBEAT - 1)
+            {
                 out.push(Command::Send { worker: worker.id, message: ToWorker::Heartbeat });
             }
         }
@@ -84,8 +86,8 @@ mod tests {
         for at in 0..until {
             let now = Time::ZERO + MS * at;
             if let Some(worker) = workers.get_mut(WorkerId(1)) {
-                worker.heard = if hear(at) { now } else { worker.heard };
-                worker.said = if say(at) { now } else { worker.said };
+                worker.last_heard = if hear(at) { now } else { worker.last_heard };
+                worker.last_sent = if say(at) { now } else { worker.last_sent };
             }
             let mut out = Vec::new();
             let silent = liveness.look(now, &mut workers, &mut out);
@@ -96,8 +98,8 @@ mod tests {
                 let Command::Send { worker: id, message: ToWorker::Heartbeat } = command else { panic!("{command:?}") };
                 asked.push((at, id.0));
                 let worker = workers.get_mut(id).expect("it is up");
-                worker.said = now;
-                worker.heard = if id == WorkerId(2) { now } else { worker.heard };
+                worker.last_sent = now;
+                worker.last_heard = if id == WorkerId(2) { now } else { worker.last_heard };
             }
         }
         (asked, Vec::new())

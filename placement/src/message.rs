@@ -24,7 +24,7 @@ pub enum Event {
     Worker {
         /// The worker.
         id: WorkerId,
-        /// What.
+        /// Its message. One of an earlier attempt is dropped and counted.
         message: FromWorker,
     },
     /// A worker was not told of an attempt, for too much waits for it already: it is as full as one that says so
@@ -67,14 +67,14 @@ pub enum Command {
     Send {
         /// The worker; it is up.
         worker: WorkerId,
-        /// What.
+        /// The message, not yet encoded.
         message: ToWorker,
     },
     /// Close the session with a worker; it is not up any more.
     Close {
         /// The worker.
         worker: WorkerId,
-        /// Why.
+        /// The reason, for the log: the worker is not told.
         why: Closing,
     },
     /// The next token of a sequence: in order, without gaps, each once.
@@ -92,14 +92,14 @@ pub enum Command {
         request: RequestId,
         /// The sequence.
         choice: Choice,
-        /// How.
+        /// A regular end: by length, a stop token or a stop string.
         end: End,
     },
     /// The request ended; nothing of it follows. After a regular end of every choice, that of choice 0; else the error.
     End {
         /// The request.
         request: RequestId,
-        /// How.
+        /// A regular end, or the error with the party that ended the request.
         end: End,
         /// What it took.
         usage: Usage,

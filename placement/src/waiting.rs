@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A request that nobody has served yet.
 #[derive(Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaitingRequest {
     pub(crate) request: Arc<Request>,
     /// Identities of the prompt's full blocks.
     pub(crate) chain: Vec<BlockHash>,
@@ -18,9 +18,9 @@ pub(crate) struct Waits {
 
 /// All that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRequests {
     /// By number, in the order in which they came.
-    order: BTreeMap<u64, Waits>,
+    order: BTreeMap<u64, WaitingRequest>,
     numbers: BTreeMap<RequestId, u64>,
     /// The highest number given out.
     last: u64,
@@ -28,27 +28,27 @@ pub(crate) struct Waiting {
     tokens: u64,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Puts a request behind all others.
-    pub(crate) fn push(&mut self, waits: Waits) {
+    pub(crate) fn push(&mut self, waits: WaitingRequest) {
         self.last += 1;
         self.put_back(self.last, waits);
     }
 
     /// Puts a request where it was before.
-    pub(crate) fn put_back(&mut self, number: u64, waits: Waits) {
+    pub(crate) fn put_back(&mut self, number: u64, waits: WaitingRequest) {
         self.tokens += waits.request.prompt.len() as u64;
         self.numbers.insert(waits.request.id, number);
         self.order.insert(number, waits);
     }
 
     /// The first ones, so many at most.
-    pub(crate) fn first(&self, count: usize) -> impl Iterator<Item = &Waits> {
+    pub(crate) fn first(&self, count: usize) -> impl Iterator<Item = &WaitingRequest> {
         self.order.values().take(count)
     }
 
     /// Takes the first ones out, so many at most, and says where they were.
-    pub(crate) fn take_first(&mut self, count: usize) -> Vec<(u64, Waits)> {
+    pub(crate) fn take_first(&mut self, count: usize) -> Vec<(u64, WaitingRequest)> {
         let mut first: Vec<(u64, RequestId)> =
             self.order.iter().take(count).map(|(&number, waits)| (number, waits.request.id)).collect();
         if planted_bugs::is(Bug::LastRequestFirst) {
@@ -58,14 +58,14 @@ impl Waiting {
     }
 
     /// Takes a request out, wherever it stands.
-    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Waits> {
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<WaitingRequest> {
         let waits = self.order.remove(&self.numbers.remove(&id)?)?;
         self.tokens -= waits.request.prompt.len() as u64;
         Some(waits)
     }
 
     /// The request, if it waits.
-    pub(crate) fn get(&self, id: RequestId) -> Option<&Waits> {
+    pub(crate) fn get(&self, id: RequestId) -> Option<&WaitingRequest> {
         self.order.get(self.numbers.get(&id)?)
     }
 

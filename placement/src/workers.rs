@@ -41,11 +41,11 @@ pub(crate) struct Worker {
     /// The longest sequence that it takes.
     pub(crate) context_tokens: u32,
     /// When it last said something.
-    pub(crate) heard: Time,
+    pub(crate) last_heard: Time,
     /// It did not for so long that work goes to others, if there are any.
     pub(crate) silent: bool,
     /// When something was last said to it.
-    pub(crate) said: Time,
+    pub(crate) last_sent: Time,
     /// It said so; until its next session nothing new goes to it.
     pub(crate) draining: bool,
     /// The newest report, without its lists.
@@ -62,16 +62,16 @@ pub(crate) struct Worker {
     submits: u64,
 }
 
-/// What may wait at a decode worker, for a place or for memory: this part of what runs there at once. It is enough
-/// that no place stays empty until the next report; more would wait there for long, computed already and holding
-/// the memory of others.
-const AHEAD: u32 = 4;
+/// Running sequences, and blocks of the pool, per one that may wait at a decode worker. It is enough that no place
+/// stays empty until the next report. More would wait there for long, already computed, and hold the memory of others.
+const RUNNING_PER_WAITING: u32 = 4;
 
-/// Sequences that go to a worker before its first report.
-const UNREPORTED_MAX: u32 = 16;
+/// Sequences that are sent to a worker before its first report.
+const SEQUENCES_BEFORE_REPORT_MAX: u32 = 16;
 
-/// Submits that a worker has not seen yet and that are counted apart; what comes beyond them counts with the last one.
-pub(crate) const UNSEEN_MAX: usize = 256;
+/// Submits that a worker's reports do not know of yet and that are counted each for itself; further ones count with
+/// the last one.
+pub(crate) const UNSEEN_SUBMITS_MAX: usize = 256;
 
 /// What went to a worker that its newest report does not know of, so that a burst does not all go to one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,9 +116,9 @@ impl Worker {
             role: peer.role,
             peer,
             context_tokens,
-            heard: now,
+            last_heard: now,
             silent: false,
-            said: now,
+            last_sent: now,
             draining: false,
             load: Report::default(),
             report_next: 1,
@@ -134,7 +134,7 @@ impl Worker {
     fn give(&mut self, given: Given) {
         self.submits += 1;
         self.given = self.given + given;
-        let full = self.unseen.len() == UNSEEN_MAX;
+        let full = self.unseen.len() == UNSEEN_SUBMITS_MAX;
         match self.unseen.back_mut().filter(|_| full) {
             // It counts until the newest one is seen.
             Some((number, last)) => (*number, *last) = (self.submits, *last + given),
@@ -188,12 +188,12 @@ impl Worker {
         let Report { running_max, blocks_available, blocks_total, blocks_wanted, .. } = self.load;
         if self.load.number == 0 {
             // Its first report comes at once, and says more.
-            return self.given.sequences < UNREPORTED_MAX;
+            return self.given.sequences < SEQUENCES_BEFORE_REPORT_MAX;
         }
         // Of many choices some may have ended before the report, so a request that ended since counts as one sequence.
         let open = self.load.open.saturating_add(self.given.sequences).saturating_sub(self.ended);
         let blocks = blocks.saturating_add(self.given.blocks).saturating_add(blocks_wanted);
-        let (ahead, ahead_blocks) = ((running_max / AHEAD).max(1), blocks_total / AHEAD);
+        let (ahead, ahead_blocks) = ((running_max / RUNNING_PER_WAITING).max(1), blocks_total / RUNNING_PER_WAITING);
         let has_place =
             running_max == 0 || open.saturating_add(sequences.min(ahead)) <= running_max.saturating_add(ahead);
         let has_memory = blocks_total == 0 || blocks <= blocks_available.saturating_add(ahead_blocks);

@@ -54,7 +54,7 @@ pub const OUTBOX_BYTES: usize = 8 << 20;
 /// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
 /// Attempts that take no offer and are remembered; an offer for one that was forgotten is an early one.
-pub(crate) const OVER_MAX: usize = 256;
+pub(crate) const CLOSED_ATTEMPTS_MAX: usize = 256;
 /// Messages that follow an offer which is kept so; one more, and the offer is given back.
 pub(crate) const EARLY_MESSAGES_MAX: usize = 4096;
 /// Prefixes that are fetched from other workers at once; one more prompt is computed.

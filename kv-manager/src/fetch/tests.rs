@@ -4,7 +4,8 @@ mod model;
 
 use super::*;
 use domain::handoff::OfferedGroup;
-use domain::{Epoch, Generation, RequestId};
+use domain::{BlockId, Epoch, Generation, GroupId, RequestId};
+use std::ops::Range;
 
 const SIZE: u32 = 4;
 const LAYOUT: u64 = 99;

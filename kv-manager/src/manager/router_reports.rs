@@ -10,12 +10,11 @@ use crate::tiers::{Tier, TierSlots};
 use domain::{BlockHash, BlockLink, ByIdentity, GroupId};
 use std::collections::{BTreeMap, HashSet};
 
-/// Identities that [`KvManager::take_index_changes`] tells at once of those that came or went in tiers, and as
-/// many of those that are told again; more follow with the next calls.
-const TOLD_MAX: usize = 16_384;
-/// Identities in tiers that are reported again to a router that knows nothing. Of more than these, those used longest
-/// ago are left out.
-const TOLD_AGAIN_MAX: usize = 1 << 20;
+/// Identities that came or went in one tier and that a call of [`KvManager::take_index_changes`] returns, and as many
+/// of those that are repeated. More follow with the next calls.
+const TIER_CHANGES_PER_CALL_MAX: usize = 16_384;
+/// Identities in tiers that are repeated for a router that knows none. Those used longest ago beyond it are not.
+const TIER_REPEATS_MAX: usize = 1 << 20;
 
 /// Blocks whose place changed, each in one of the lists. In the first three, a block comes after the one that it
 /// continues, if both are in the list. It comes right after it if possible, so that a list is a few long chains.
@@ -61,17 +60,19 @@ impl KvManager {
         let index = &self.index;
         for (tier, tier_slots) in &mut self.tiers {
             let own = OWN.iter().any(|(own, _)| own == tier);
-            for hash in tier_slots.take_changed(if own { TOLD_MAX } else { usize::MAX }).filter(|_| own) {
+            for hash in
+                tier_slots.take_changed(if own { TIER_CHANGES_PER_CALL_MAX } else { usize::MAX }).filter(|_| own)
+            {
                 changed.entry(hash).or_insert_with(|| index.held(&hash));
             }
         }
-        let again = self.told_again.len().saturating_sub(TOLD_MAX);
-        for hash in self.told_again.split_off(again) {
+        let again = self.tier_repeats.len().saturating_sub(TIER_CHANGES_PER_CALL_MAX);
+        for hash in self.tier_repeats.split_off(again) {
             changed.entry(hash).or_insert_with(|| index.held(&hash));
         }
         let mut changes = IndexChanges::default();
         for (hash, was_on_device) in changed {
-            match self.seat(hash) {
+            match self.storage(hash) {
                 Some(Storage::Device) if was_on_device => {}
                 Some(Storage::Device) => changes.device.push(self.link(hash)),
                 Some(Storage::Host) => changes.host.push(self.link(hash)),
@@ -94,22 +95,23 @@ impl KvManager {
         let open = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier)).filter(|tier_slots| tier_slots.is_open());
         let held =
             open.flat_map(|tier_slots| self.index.counting().flat_map(move |group| tier_slots.newest_first(group)));
-        self.told_again = held.take(TOLD_AGAIN_MAX).collect();
-        self.told_again.reverse();
+        self.tier_repeats = held.take(TIER_REPEATS_MAX).collect();
+        self.tier_repeats.reverse();
     }
 
     /// Returns about how many bytes are needed to know what the device holds and what goes first, and what is still to
     /// be reported again of tiers.
     pub fn index_bytes(&self) -> u64 {
-        (self.pool_bytes() + self.index.bytes() + size_of_val(&self.told_again[..])) as u64
+        (self.pool_bytes() + self.index.bytes() + size_of_val(&self.tier_repeats[..])) as u64
     }
 
     /// Returns the most bytes that this can become.
     pub fn index_bytes_max(&self) -> u64 {
         let blocks: usize = self.pools.iter().map(|pool| pool.total() as usize).sum();
         let own = OWN.iter().filter_map(|(tier, _)| self.tiers.get(tier));
-        let told: usize = own.map(|tier_slots| tier_slots.stats().total as usize).sum();
-        (self.pool_bytes() + PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * told.min(TOLD_AGAIN_MAX)) as u64
+        let in_tiers: usize = own.map(|tier_slots| tier_slots.stats().total as usize).sum();
+        (self.pool_bytes() + PrefixIndex::bytes_max(blocks) + size_of::<BlockHash>() * in_tiers.min(TIER_REPEATS_MAX))
+            as u64
     }
 
     fn pool_bytes(&self) -> usize {
@@ -125,18 +127,20 @@ impl KvManager {
         BlockLink { parent, hash }
     }
 
-    /// Returns the place where all groups that count have the identity.
-    fn seat(&self, hash: BlockHash) -> Option<Storage> {
-        self.index.counting().try_fold(Storage::Device, |slowest, group| Some(slowest.max(self.seat_in(group, hash)?)))
+    /// Returns the slowest of the places where the groups that count have the identity; `None`: one has it nowhere.
+    fn storage(&self, hash: BlockHash) -> Option<Storage> {
+        self.index
+            .counting()
+            .try_fold(Storage::Device, |slowest, group| Some(slowest.max(self.storage_in(group, hash)?)))
     }
 
     /// Returns the fastest place where the group has the identity.
-    fn seat_in(&self, group: GroupId, hash: BlockHash) -> Option<Storage> {
+    fn storage_in(&self, group: GroupId, hash: BlockHash) -> Option<Storage> {
         if self.index.get(group, hash).is_some() {
             return Some(Storage::Device);
         }
         let holds = |tier_slots: &TierSlots| tier_slots.holds(group, hash);
-        OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, seat)| seat)
+        OWN.iter().find(|(tier, _)| self.tiers.get(tier).is_some_and(holds)).map(|&(_, storage)| storage)
     }
 }
 

@@ -260,9 +260,9 @@ impl Cluster {
     /// One step of one task.
     fn work(&mut self, id: WorkerId, at: (RequestId, Epoch)) {
         let complete = self.complete.contains(&at);
-        let part = self.workers[&id].tasks[&at].submit.part;
+        let assignment = self.workers[&id].tasks[&at].submit.part;
         let waits = self.workers[&id].tasks[&at].waits;
-        let source = match part {
+        let source = match assignment {
             Assignment::Decode { prefill } if !complete => Some((prefill, at)),
             Assignment::TakeOver { from } if waits => Some((from, (at.0, Epoch(at.1.0 - 1)))),
             _ => None,
@@ -295,7 +295,7 @@ impl Cluster {
             // A choice that its first token ended does not come to the decode worker.
             *index < answer.len()
         });
-        let done = task.next.is_empty() || matches!(part, Assignment::Prefill { .. }) || task.hand_over.is_some();
+        let done = task.next.is_empty() || matches!(assignment, Assignment::Prefill { .. }) || task.hand_over.is_some();
         if done && let Some(Task { next, hand_over: Some((to, epoch)), .. }) = worker.tasks.remove(&at) {
             let taker = self.workers.get_mut(&to).and_then(|taker| taker.tasks.get_mut(&(at.0, epoch)));
             if let Some(taker) = taker.filter(|_| !next.is_empty()) {
@@ -305,7 +305,7 @@ impl Cluster {
         let worker = self.workers.get_mut(&id).unwrap();
         worker.outbox.push(FromWorker::Tokens(rows));
         worker.outbox.append(&mut ended);
-        if matches!(part, Assignment::Prefill { .. }) {
+        if matches!(assignment, Assignment::Prefill { .. }) {
             self.complete.insert(at);
         }
     }
@@ -381,10 +381,10 @@ impl Cluster {
     fn submit(&mut self, id: WorkerId, submit: Submit) {
         let attempts_max = self.config.attempts_max;
         let client = self.open_client(submit.request);
-        let second_part = submit.epoch.0 == client.epoch && matches!(submit.part, Assignment::Prefill { .. });
-        assert!(second_part || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
+        let is_second_submit = submit.epoch.0 == client.epoch && matches!(submit.part, Assignment::Prefill { .. });
+        assert!(is_second_submit || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
         let waits = matches!(submit.part, Assignment::TakeOver { .. });
-        client.attempts += u32::from(!second_part && !waits);
+        client.attempts += u32::from(!is_second_submit && !waits);
         // Each attempt may be refused by every worker once.
         assert!(client.attempts <= attempts_max * (1 + WORKERS.len() as u32) && !submit.deadline.is_zero());
         client.epoch = submit.epoch.0;
@@ -453,11 +453,12 @@ impl Cluster {
         assert_eq!(phases.waiting + phases.prefilling + phases.handing_off + phases.decoding, open);
         for id in WORKERS {
             let journeys = || self.placement.journeys.iter();
-            let with = |journey: &Journey| journey.seats().into_iter().flatten().find(|(worker, _)| *worker == id);
+            let with =
+                |journey: &Journey| journey.involved_workers().into_iter().flatten().find(|(worker, _)| *worker == id);
             let has: Vec<_> = journeys().filter(|(_, journey)| with(journey).is_some()).map(|(id, _)| *id).collect();
-            assert_eq!(self.placement.seating.of(id), has, "what {id} has to do with");
+            assert_eq!(self.placement.requests_by_worker.of(id), has, "what {id} has to do with");
             let needs = journeys().any(|(_, journey)| with(journey).is_some_and(|(_, needed)| needed));
-            assert_eq!(self.placement.seating.needs(id), needs, "whether {id} is needed");
+            assert_eq!(self.placement.requests_by_worker.is_needed(id), needs, "whether {id} is needed");
         }
         let stuck = self.placement.journeys.iter().filter_map(|(&id, journey)| Some((journey.stuck?, id)));
         assert_eq!(self.placement.stuck, stuck.collect());

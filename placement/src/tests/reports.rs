@@ -1,7 +1,7 @@
 //! Reports: numbers, gaps, lives.
 
 use super::support::*;
-use crate::workers::UNSEEN_MAX;
+use crate::workers::UNSEEN_SUBMITS_MAX;
 use crate::{Event, HandoffPolicy, PlacementConfig};
 use domain::session::{FromWorker, Report};
 use domain::{Incarnation, RequestId};
@@ -104,12 +104,12 @@ fn what_a_report_does_not_know_of_yet_still_counts() {
     assert_eq!(goes_to(&mut bench), "w11 whole e1+0");
     // More are given than are counted apart: all count until the last one is seen.
     bench.event(Event::WorkerDown { id: D2 });
-    for id in 100..100 + 2 * UNSEEN_MAX as u64 {
+    for id in 100..100 + 2 * UNSEEN_SUBMITS_MAX as u64 {
         bench.event(Event::Gone { request: RequestId(id - 1) });
         assert_eq!(bench.placement.workers().len(), 1);
         bench.arrive(request(id, 10, 1, 4));
     }
     bench.up(D2);
-    report(&mut bench, 2 * UNSEEN_MAX as u64, 0);
+    report(&mut bench, 2 * UNSEEN_SUBMITS_MAX as u64, 0);
     assert_eq!(goes_to(&mut bench), "w12 whole e1+0", "what is unseen is forgotten");
 }

@@ -149,14 +149,14 @@ impl Bench {
 fn word(command: &Command) -> String {
     match command {
         Command::Send { worker, message: ToWorker::Submit(submit) } => {
-            let part = match submit.part {
+            let assignment = match submit.part {
                 Assignment::Prefill { decode } => format!("prefill for {decode}"),
                 Assignment::Decode { prefill } => format!("decode after {prefill}"),
                 Assignment::TakeOver { from } => format!("take over from {from}"),
                 Assignment::Whole => "whole".into(),
             };
             let committed: usize = submit.choices.iter().map(|(_, tokens)| tokens.len()).sum();
-            format!("{worker} {part} {}+{committed}", submit.epoch)
+            format!("{worker} {assignment} {}+{committed}", submit.epoch)
         }
         Command::Send { worker, message: ToWorker::Cancel { epoch, choice, .. } } => {
             format!("{worker} cancel {epoch}{}", choice.map_or(String::new(), |choice| format!("/{choice}")))

@@ -16,10 +16,6 @@ impl Fetches {
         }
         self.leases.hash(hasher);
         self.transfers.iter().collect::<BTreeMap<_, _>>().hash(hasher);
-        for early in &self.early {
-            let of_it = format!("{:?} {:?}", early.offer, early.then);
-            (early.from, of_it, now.since(early.arrived)).hash(hasher);
-        }
-        self.over.hash(hasher);
+        self.early.digest(now, hasher);
     }
 }

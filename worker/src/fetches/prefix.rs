@@ -5,7 +5,8 @@
 //! handoff: it gets room at once, beside all who wait for some, or not at all, and is not waited for longer than
 //! [`PREFIX_WAIT_MAX`].
 
-use super::{Entry, FetchKind, Fetches, config};
+use super::entry::{Entry, FetchKind};
+use super::{AttemptId, Fetches, config};
 use crate::config::{PREFIX_WAIT_MAX, PREFIXES_MAX};
 use crate::state::{WorkerState, shares_prompt};
 use domain::handoff::{Ask, PeerBody};
@@ -58,7 +59,7 @@ impl Fetches {
     }
 
     /// The holder has nothing to offer.
-    pub(super) fn declined(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, id: (RequestId, Epoch)) {
+    pub(super) fn on_decline(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, id: AttemptId) {
         match self.open.get(&id) {
             Some(entry) if entry.kind == FetchKind::Prefix && entry.owner == from && entry.tokens.is_none() => {
                 self.give_up(core, now, id, PrefixResult::Refused);
@@ -74,8 +75,20 @@ impl Fetches {
         lost.into_iter().for_each(|id| self.event(core, now, id, FetchEvent::OwnerLost));
     }
 
-    /// The prefix is done without.
-    pub(super) fn give_up(&mut self, core: &mut WorkerState, now: Time, id: (RequestId, Epoch), result: PrefixResult) {
+    /// Queues the prompt: its prefix came, or did not.
+    pub(super) fn prefix_done(&mut self, core: &mut WorkerState, id: AttemptId) {
+        let Some(entry) = self.open.get_mut(&id) else { return };
+        let (key, came) = (entry.key, entry.came.take());
+        self.forget(core, id);
+        core.close(key);
+        core.queue(id.0, id.1);
+        if let Some((blocks, took)) = came {
+            core.brought(key, blocks, took);
+        }
+    }
+
+    /// Does without the prefix.
+    pub(super) fn give_up(&mut self, core: &mut WorkerState, now: Time, id: AttemptId, result: PrefixResult) {
         if let Some(entry) = self.open.get(&id) {
             entry.count(core, result);
             self.event(core, now, id, FetchEvent::Cancel);

@@ -318,8 +318,8 @@ impl World {
         }
     }
 
-    /// Of the blocks that could be given up, those that went are the lowest tier's, and are among what was to go.
-    /// How many.
+    /// Checks that of the blocks that could be given up those that went are the lowest tier's, and are among what was
+    /// to go. Returns how many went.
     fn expect_parked(
         &self,
         before: &BTreeMap<BlockRef, BlockHash>,
