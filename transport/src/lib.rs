@@ -2,6 +2,7 @@
 
 mod agent;
 mod bounded_thread;
+mod clock;
 mod failure;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

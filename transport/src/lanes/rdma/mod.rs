@@ -41,7 +41,8 @@ pub(crate) use plan::ReadPlan;
 
 use crate::agent::config::RdmaConfig;
 use crate::agent::link::Link;
-use crate::lanes::lane_queue::{LaneQueue, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::LaneQueue;
 use crate::lanes::rails::Rails;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};

@@ -7,8 +7,8 @@ use super::plan::{Part, READ_BYTES_MAX};
 use super::queue::Read;
 use super::reader::{LinkRail, ReaderConnection, Stage, told_as};
 use super::wire::{Attempt, RailAnew, kind};
+use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::lane_queue::now;
 use crate::lanes::rails::RailFault;
 use std::time::{Duration, Instant};
 
