@@ -2,7 +2,7 @@
 //!
 //! What is deliberately absent: devices, so that it is fed without one what owners may say.
 
-use super::wire::{Queues, RailAnew, Region, decode_withdrawn, decode_word, kind};
+use super::wire::{KeyedRegion, Queues, RemadeRail, decode_withdrawn, decode_word, kind};
 use crate::memory::{RegionId, take_note};
 use crate::net::control::Frame;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(super) const FRAME_BYTES_MAX: usize = 4096;
 pub(super) struct OwnerState {
     /// Of the link: a region has a key on each.
     rails: usize,
-    regions: Mutex<BTreeMap<RegionId, Region>>,
+    regions: Mutex<BTreeMap<RegionId, KeyedRegion>>,
     /// The progress word, as far as it has told.
     word: AtomicU64,
 }
@@ -55,23 +55,23 @@ impl OwnerState {
     }
 
     /// What it tells from then on; an answer for a rail is the caller's to take. Errors, in words.
-    pub(super) fn hear(&self, frame: &Frame) -> Result<Option<RailAnew>, String> {
+    pub(super) fn hear(&self, frame: &Frame) -> Result<Option<RemadeRail>, String> {
         match frame.kind {
             kind::WORD => self.raise(decode_word(&frame.body)?),
             kind::REGION => self.add_region(&frame.body)?,
             kind::WITHDRAWN => self.withdraw_region(&frame.body)?,
-            kind::RAIL => return RailAnew::decode(&frame.body).map(Some),
+            kind::RAIL => return RemadeRail::decode(&frame.body).map(Some),
             _ => return Err(unexpected(frame)),
         }
         Ok(None)
     }
 
-    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, Region>> {
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, KeyedRegion>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A region that the owner has registered.
-    pub(super) fn region(&self, id: RegionId) -> Option<Region> {
+    pub(super) fn region(&self, id: RegionId) -> Option<KeyedRegion> {
         self.regions().get(&id).cloned()
     }
 
@@ -87,7 +87,7 @@ impl OwnerState {
 
     /// Errors, in words.
     fn add_region(&self, body: &[u8]) -> Result<(), String> {
-        let region = Region::decode(body, self.rails)?;
+        let region = KeyedRegion::decode(body, self.rails)?;
         take_note(&mut self.regions(), region.id, region)
     }
 

@@ -10,7 +10,7 @@ use crate::memory::RegionId;
 /// Version of these messages. Other versions are refused.
 pub(super) const VERSION: u16 = 4;
 /// Rails of one agent; a host's further ports are left alone.
-pub(super) const RAILS_MAX: usize = 8;
+pub(super) const PORTS_MAX: usize = 8;
 /// Queue pairs for a peer on one rail.
 pub(crate) const QUEUES_MAX: usize = 8;
 /// Queue pair and packet numbers have so many bits.
@@ -20,7 +20,7 @@ const NUMBER_BITS: u32 = 24;
 pub(super) mod kind {
     /// Queue pairs, of either end: [`super::Queues`].
     pub(crate) const QUEUES: u8 = 32;
-    /// A region: [`super::Region`].
+    /// A region: [`super::KeyedRegion`].
     pub(crate) const REGION: u8 = 33;
     /// The owner has told of all regions that there are.
     pub(crate) const READY: u8 = 34;
@@ -31,7 +31,7 @@ pub(super) mod kind {
     /// A region is registered no more: its number.
     pub(crate) const WITHDRAWN: u8 = 37;
     /// New queue pairs for one rail, of either end, where there are none or those that there were failed:
-    /// [`super::RailAnew`].
+    /// [`super::RemadeRail`].
     pub(crate) const RAIL: u8 = 38;
 }
 
@@ -45,7 +45,7 @@ pub(super) enum GidKind {
 
 /// What one end of a queue pair must know of the other's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RailAddress {
+pub(super) struct PortAddress {
     pub(super) kind: GidKind,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
@@ -60,7 +60,7 @@ pub(super) struct RailAddress {
 /// The queue pairs on one rail; none: nothing can be read over it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RailQueues {
-    pub(super) address: RailAddress,
+    pub(super) address: PortAddress,
     /// Number and first packet of each.
     pub(super) queues: Vec<(u32, u32)>,
 }
@@ -75,7 +75,7 @@ pub(super) struct Queues {
 
 /// Queue pairs for one rail, in place of earlier ones if there were any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RailAnew {
+pub(super) struct RemadeRail {
     pub(super) which: Attempt,
     pub(super) queues: RailQueues,
 }
@@ -89,7 +89,7 @@ pub(super) struct Attempt {
 
 /// A region of the owner, as the reader's device addresses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct KeyedRegion {
     pub(super) id: RegionId,
     pub(crate) len: u64,
     pub(super) address: u64,
@@ -114,7 +114,7 @@ impl Queues {
             return Err(format!("version {version} of the exchange of queue pairs, where {VERSION} is spoken here"));
         }
         let fingerprint = rest.u64()?;
-        let count = rest.count(1, RAILS_MAX, "rails")?;
+        let count = rest.count(1, PORTS_MAX, "rails")?;
         let rails = (0..count).map(|_| RailQueues::decode(&mut rest)).collect::<Result<_, _>>()?;
         rest.end()?;
         Ok(Self { fingerprint, rails })
@@ -130,7 +130,7 @@ impl Queues {
     }
 }
 
-impl RailAnew {
+impl RemadeRail {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.which.encode();
         self.queues.encode(&mut bytes);
@@ -191,11 +191,11 @@ impl RailQueues {
         let count = rest.count(0, QUEUES_MAX, "queue pairs")?;
         let queue = |rest: &mut Rest<'_>| Ok::<_, String>((rest.number()?, rest.number()?));
         let queues = (0..count).map(|_| queue(rest)).collect::<Result<_, _>>()?;
-        Ok(Self { address: RailAddress { kind, gid, lid, mtu, reads, reads_of_peers }, queues })
+        Ok(Self { address: PortAddress { kind, gid, lid, mtu, reads, reads_of_peers }, queues })
     }
 }
 
-impl Region {
+impl KeyedRegion {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.0.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.len.to_le_bytes());
@@ -210,7 +210,7 @@ impl Region {
         let mut rest = Rest(bytes);
         let id = RegionId(u32::from_le_bytes(rest.take()?));
         let (len, address) = (rest.u64()?, rest.u64()?);
-        let count = rest.count(1, RAILS_MAX, "keys")?;
+        let count = rest.count(1, PORTS_MAX, "keys")?;
         if count != rails {
             return Err(format!("a region with {count} keys for {rails} rails"));
         }
@@ -273,7 +273,7 @@ mod tests {
 
     fn queues() -> Queues {
         let address =
-            RailAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
+            PortAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
         let rail = RailQueues { address, queues: vec![(17, 0), (18, 0xFF_FFFF)] };
         let none = RailQueues { queues: Vec::new(), ..rail.clone() };
         Queues { fingerprint: 9, rails: vec![rail.clone(), none, RailQueues { queues: vec![(1, 2)], ..rail }] }
@@ -306,11 +306,11 @@ mod tests {
 
     #[test]
     fn regions_come_as_they_went_and_nonsense_is_refused() {
-        let region = Region { id: RegionId(5), len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
-        assert_eq!(Region::decode(&region.encode(), 2), Ok(region.clone()));
-        assert!(Region::decode(&region.encode(), 1).is_err());
-        let around = Region { address: u64::MAX, ..region };
-        assert!(Region::decode(&around.encode(), 2).is_err());
+        let region = KeyedRegion { id: RegionId(5), len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
+        assert_eq!(KeyedRegion::decode(&region.encode(), 2), Ok(region.clone()));
+        assert!(KeyedRegion::decode(&region.encode(), 1).is_err());
+        let around = KeyedRegion { address: u64::MAX, ..region };
+        assert!(KeyedRegion::decode(&around.encode(), 2).is_err());
         assert_eq!(decode_word(&7_u64.to_le_bytes()), Ok(7));
         assert!(decode_word(&[0; 7]).is_err());
         assert_eq!(decode_withdrawn(&5_u32.to_le_bytes()), Ok(RegionId(5)));
@@ -320,22 +320,22 @@ mod tests {
     #[test]
     fn rails_come_anew_as_they_went() {
         let which = Attempt { rail: 3, number: 70_000 };
-        let anew = RailAnew { which, queues: queues().rails[0].clone() };
-        assert_eq!(RailAnew::decode(&anew.encode()), Ok(anew.clone()));
-        assert!(RailAnew::decode(&anew.encode()[1..]).is_err());
+        let anew = RemadeRail { which, queues: queues().rails[0].clone() };
+        assert_eq!(RemadeRail::decode(&anew.encode()), Ok(anew.clone()));
+        assert!(RemadeRail::decode(&anew.encode()[1..]).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200), rails in 1_usize..RAILS_MAX) {
+        fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200), rails in 1_usize..PORTS_MAX) {
             // Whatever is read of it is written alike.
             if let Ok(queues) = Queues::decode(&bytes) {
                 prop_assert_eq!(queues.encode(), bytes.clone());
             }
-            if let Ok(region) = Region::decode(&bytes, rails) {
+            if let Ok(region) = KeyedRegion::decode(&bytes, rails) {
                 prop_assert_eq!(region.encode(), bytes.clone());
             }
-            if let Ok(anew) = RailAnew::decode(&bytes) {
+            if let Ok(anew) = RemadeRail::decode(&bytes) {
                 prop_assert_eq!(anew.encode(), bytes);
             }
         }
