@@ -4,6 +4,7 @@ mod agent;
 mod bounded_thread;
 mod clock;
 mod failure;
+mod fields;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -16,6 +17,7 @@ mod speed;
 mod storage;
 mod transfer;
 mod wake;
+mod wire_error;
 
 pub use agent::Agent;
 pub use agent::config::{AgentConfig, ListenConfig, RdmaConfig, RdmaService, TcpConfig};
@@ -48,3 +50,4 @@ pub use storage::own_file::{make_own_folder, open_own_file};
 pub use transfer::plan_slot::TransferState;
 pub use transfer::prepared::Prepared;
 pub use transfer::{Copies, Copy, PostError, PrepareError, ReadBatch};
+pub use wire_error::WireError;

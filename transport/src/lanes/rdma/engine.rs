@@ -7,7 +7,7 @@ use super::owner_state::FRAME_BYTES_MAX;
 use super::port::Port;
 use super::reader::{EndedRead, ReaderConnection};
 use super::transfers::Active;
-use super::wire::RemadeRail;
+use super::wire::{ExchangeError, RemadeRail};
 use super::{Order, Verbs};
 use crate::agent::counts::Refusal;
 use crate::agent::event::{TransferError, TransferId};
@@ -294,9 +294,9 @@ impl<'a> Engine<'a> {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
             && let Err(error) = owner.receive(self.agent, self.verbs)
         {
-            if let ChannelError::Refused(why, reason) = &error {
-                self.agent.counts.refused(*why);
-                turn_away(&mut owner.channel, reason);
+            if let Some(why) = error.refusal() {
+                self.agent.counts.refused(why);
+                turn_away(&mut owner.channel, &error.to_string());
             }
             return self.close_owner(number, &error.to_string());
         }
@@ -369,7 +369,7 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timesp
 
 /// Handles what an owner said. `answers` gets what it says of rails.
 fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RemadeRail>) -> Result<(), ChannelError> {
-    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
+    let refuse = |error: ExchangeError| ChannelError::Refused(Refusal::Protocol, error.to_string());
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
         answers.extend(reader.way.owner.hear(&frame).map_err(refuse)?);

@@ -1,9 +1,7 @@
 //! What a fuzzer feeds here; see `crate::fuzzing`.
 
-use super::wire::{
-    Attempt, GidKind, KeyedRegion, PORTS_MAX, PortAddress, Queues, RailQueues, RemadeRail, decode_withdrawn,
-    decode_word,
-};
+use super::wire::{Attempt, GidKind, KeyedRegion, PORTS_MAX, PortAddress, Queues, RailQueues, RemadeRail, decode_word};
+use crate::fields::read_region;
 use crate::memory::RegionId;
 
 /// What two agents say to each other about queue pairs and keys: the first byte says how many rails are agreed on,
@@ -22,7 +20,7 @@ pub(crate) fn exchange(bytes: &[u8]) {
     if let Ok(anew) = RemadeRail::decode(body) {
         assert_eq!(anew.encode(), body);
     }
-    let _ = (decode_withdrawn(body), decode_word(body));
+    let _ = (read_region(body), decode_word(body));
 }
 
 /// What is said on good days.

@@ -5,11 +5,12 @@ use super::owner::OwnerConnection;
 use super::owner_state::{FRAME_BYTES_MAX, OwnerState, answer};
 use super::pretended::Pretended;
 use super::wire::{
-    Attempt, GidKind, KeyedRegion, PORTS_MAX, PortAddress, QUEUES_MAX, Queues, RailQueues, RemadeRail,
-    decode_withdrawn, kind,
+    Attempt, ExchangeError, GidKind, KeyedRegion, PORTS_MAX, PortAddress, QUEUES_MAX, Queues, RailQueues, RemadeRail,
+    kind,
 };
 use crate::agent::config::AgentConfig;
 use crate::agent::shared::AgentShared;
+use crate::fields::read_region;
 use crate::fuzzing::{How, pair, said};
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
@@ -36,8 +37,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Takes a frame, as the reader's end does. Errors, in words.
-    fn take(&mut self, frame: &Frame, rails: usize) -> Result<(), String> {
+    /// Takes a frame, as the reader's end does.
+    fn take(&mut self, frame: &Frame, rails: usize) -> Result<(), ExchangeError> {
         let Some(owner) = &self.owner else {
             let queues = answer(frame, LAYOUT, rails)?;
             assert_eq!(queues.rails.len(), rails);
@@ -58,7 +59,7 @@ impl Heard {
                 assert_eq!(owner.region(region.id), Some(region));
             }
             kind::WITHDRAWN => {
-                let id = decode_withdrawn(&frame.body).expect("it was taken");
+                let id = read_region(&frame.body).expect("it was taken");
                 assert_eq!(owner.region(id), None);
             }
             _ => {}

@@ -56,7 +56,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::CompletionQueue;
-use wire::kind;
+use wire::{ExchangeError, kind};
 
 /// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with
 /// it, in words.
@@ -210,7 +210,8 @@ impl Verbs {
         let rails: Vec<_> = (0..self.ports.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
-        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len()).map_err(ConnectError::lie)?;
+        let lie = |error: ExchangeError| ConnectError::lie(error.to_string());
+        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len()).map_err(lie)?;
         let (mut connected, mut lacks) = (Vec::new(), Vec::new());
         for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
             let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
@@ -221,7 +222,7 @@ impl Verbs {
             return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; ").into());
         }
         let owner = OwnerState::new(connected.len());
-        while !owner.begin(&wait(&mut channel)?).map_err(ConnectError::lie)? {}
+        while !owner.begin(&wait(&mut channel)?).map_err(lie)? {}
         let way = RdmaWay { owner, ports: self.ports.clone() };
         rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
         Ok(Met { number, way: Arc::new(way), channel, rails: connected, lacks })

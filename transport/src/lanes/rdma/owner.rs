@@ -4,11 +4,12 @@
 //! It knows devices through [`OwnerPorts`] alone, so that it is fed without one what peers may say. What is deliberately
 //! absent: how queue pairs are made, which is in `serving`.
 
-use super::wire::{KeyedRegion, PortAddress, Queues, RailQueues, RemadeRail, decode_word, kind};
+use super::wire::{ExchangeError, KeyedRegion, PortAddress, Queues, RailQueues, RemadeRail, decode_word, kind};
 use crate::agent::counts::Refusal;
 use crate::agent::shared::AgentShared;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ChannelError};
+use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -33,7 +34,7 @@ pub(super) trait OwnerPorts {
 
     /// Returns the port that fits a peer's at `address` best, and is not `taken` by another rail of the link if that
     /// can be. Errors: none fits.
-    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, String>;
+    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, ExchangeError>;
 
     /// Makes a queue pair on port `port` for each of the reader's; none where that cannot be now.
     fn serve(&self, port: usize, reader: &RailQueues) -> (RailQueues, Vec<Self::Pair>);
@@ -71,8 +72,8 @@ enum Stage<P> {
     },
 }
 
-fn refuse(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Protocol, reason.into())
+fn refuse(error: ExchangeError) -> ChannelError {
+    ChannelError::Refused(Refusal::Protocol, error.to_string())
 }
 
 impl<D: OwnerPorts> OwnerConnection<D> {
@@ -105,14 +106,14 @@ impl<D: OwnerPorts> OwnerConnection<D> {
                     self.channel.push(kind::READY, &[], None);
                 }
                 (Stage::Reading { watched, .. }, kind::WATCH) => {
-                    *watched = (*watched).max(decode_word(&frame.body).map_err(refuse)?);
+                    *watched = (*watched).max(decode_word(&frame.body)?);
                 }
                 (Stage::Reading { pairs, ports, .. }, kind::RAIL) => {
                     let RemadeRail { which, queues } = RemadeRail::decode(&frame.body).map_err(refuse)?;
                     let place = usize::from(which.rail);
-                    let own = *ports.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
+                    let own = *ports.get(place).ok_or(ExchangeError::NoRail(place)).map_err(refuse)?;
                     if self.channel.unsent() > ANSWERS_MAX {
-                        return Err(refuse("it asks for rails anew, and takes none of the answers"));
+                        return Err(refuse(ExchangeError::AnswersNotTaken));
                     }
                     if pairs[place].iter().any(D::has_failed) {
                         agent.counts.refused(Refusal::Key);
@@ -123,7 +124,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
                     pairs[place] = made;
                     self.channel.push(kind::RAIL, &RemadeRail { which, queues: answer }.encode(), None);
                 }
-                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+                (_, other) => return Err(WireError::OutOfPlace(other).into()),
             }
         }
         Ok(more)
@@ -190,7 +191,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
 
 /// Makes a queue pair for each that is offered, on the port that fits it best, where that can be now. Errors: no
 /// port fits any.
-fn serve<D: OwnerPorts>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), String> {
+fn serve<D: OwnerPorts>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), ExchangeError> {
     let (mut answer, mut pairs, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     let mut reason = None;
     for rail in &offer.rails {
@@ -253,7 +254,9 @@ mod tests {
         let (mut owner, mut peer) = ends();
         peer.write_all(bytes).expect("it is open");
         match owner.receive(&agent(), &Pretended::new(0)) {
-            Err(ChannelError::Refused(Refusal::Protocol, reason)) => assert!(reason.contains(expect), "{reason}"),
+            Err(error @ (ChannelError::Wire(_) | ChannelError::Refused(Refusal::Protocol, _))) => {
+                assert!(error.to_string().contains(expect), "{error}");
+            }
             other => panic!("{other:?}"),
         }
     }

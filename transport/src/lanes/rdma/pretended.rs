@@ -1,7 +1,7 @@
 //! Ports that are not there, to feed an owner's end without a device.
 
 use super::owner::OwnerPorts;
-use super::wire::{GidKind, PortAddress, RailQueues};
+use super::wire::{ExchangeError, GidKind, PortAddress, RailQueues};
 use crate::memory::{Memory, RegionId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -50,10 +50,10 @@ impl Pretended {
 impl OwnerPorts for Pretended {
     type Pair = PretendedPair;
 
-    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, String> {
+    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, ExchangeError> {
         let uses = |port: &usize| taken.iter().filter(|taken| *taken == port).count();
         let ports = if address.kind == GidKind::InfiniBand { 0 } else { self.ports };
-        (0..ports).min_by_key(uses).ok_or_else(|| "there is no rail".to_owned())
+        (0..ports).min_by_key(uses).ok_or(ExchangeError::NoRail(0))
     }
 
     fn serve(&self, _: usize, reader: &RailQueues) -> (RailQueues, Vec<PretendedPair>) {

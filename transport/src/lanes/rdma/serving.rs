@@ -4,7 +4,7 @@ use super::Verbs;
 use super::owner::OwnerPorts;
 use super::port::Port;
 use super::queue::{Depth, QueuePair};
-use super::wire::{PortAddress, RailQueues};
+use super::wire::{ExchangeError, PortAddress, RailQueues};
 use crate::memory::{Memory, RegionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ impl OwnerPorts for Verbs {
     type Pair = QueuePair;
 
     /// It is of the peer's kind, and in its network as far as the addresses tell.
-    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, String> {
+    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, ExchangeError> {
         let common = |own: &[u8; 16]| {
             let own = u128::from_be_bytes(*own);
             (own ^ u128::from_be_bytes(address.gid)).leading_zeros()
@@ -24,7 +24,7 @@ impl OwnerPorts for Verbs {
             let uses = taken.iter().filter(|&taken| taken == place).count();
             (std::cmp::Reverse(uses), common(&own.gid), std::cmp::Reverse(*place))
         });
-        best.map(|(place, _)| place).ok_or_else(|| format!("no port here speaks {:?}", address.kind))
+        best.map(|(place, _)| place).ok_or(ExchangeError::NoPort(address.kind))
     }
 
     fn serve(&self, port: usize, reader: &RailQueues) -> (RailQueues, Vec<QueuePair>) {
@@ -73,6 +73,6 @@ mod tests {
         let kind = GidKind::RoceV2;
         let address = PortAddress { kind, gid: [1; 16], lid: 0, mtu: 5, reads: 16, reads_of_peers: 16 };
         let refused = Verbs::without_devices().best_port(&address, &[]);
-        assert_eq!(refused, Err("no port here speaks RoceV2".to_owned()));
+        assert_eq!(refused.expect_err("it is none").to_string(), "no port here speaks RoceV2");
     }
 }

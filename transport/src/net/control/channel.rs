@@ -2,9 +2,10 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
-use super::hello::{HELLO_BYTES_MAX, Unspoken};
+use super::hello::HELLO_BYTES_MAX;
 use crate::agent::counts::{Counts, Refusal};
 use crate::net::socket::{SendBuffer, Socket, is_tls};
+use crate::wire_error::WireError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -59,12 +60,12 @@ pub(crate) enum ChannelError {
     /// The other end closed it.
     #[error("the connection was closed")]
     Closed,
+    /// The other end breaks the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
     /// The other end does not keep to the protocol.
     #[error("{1}")]
     Refused(Refusal, String),
-    /// The other end does not begin as an agent of this version does.
-    #[error("{0}")]
-    Unspoken(#[from] Unspoken),
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(io::Error),
@@ -80,12 +81,19 @@ impl From<io::Error> for ChannelError {
 }
 
 impl ChannelError {
+    /// What the other end did wrong, if it did.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Wire(_) => Some(Refusal::Protocol),
+            Self::Refused(why, _) => Some(*why),
+            Self::Closed | Self::Failed(_) => None,
+        }
+    }
+
     /// Counts it, where it is the other end's fault.
     pub(crate) fn count(&self, counts: &Counts) {
-        match self {
-            Self::Refused(why, _) => counts.refused(*why),
-            Self::Unspoken(_) => counts.refused(Refusal::Protocol),
-            Self::Closed | Self::Failed(_) => {}
+        if let Some(why) = self.refusal() {
+            counts.refused(why);
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::channel::ChannelError;
 use crate::agent::counts::{Counts, Refusal};
 use crate::lanes::WhyPassed;
+use crate::wire_error::WireError;
 use std::io;
 
 /// Why a peer was not reached, over a lane or a connection of it.
@@ -61,6 +62,12 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
 }
 
+impl From<WireError> for ConnectError {
+    fn from(error: WireError) -> Self {
+        Self::lie(error.to_string())
+    }
+}
+
 impl From<&str> for ConnectError {
     fn from(reason: &str) -> Self {
         reason.to_owned().into()
@@ -72,7 +79,7 @@ impl From<ChannelError> for ConnectError {
         let reason = error.to_string();
         match error {
             ChannelError::Refused(why, _) => Self::refused(why, reason),
-            ChannelError::Unspoken(_) => Self::lie(reason),
+            ChannelError::Wire(_) => Self::lie(reason),
             ChannelError::Closed => Self { why: None, is_closed: true, reason },
             ChannelError::Failed(error) => Self::failed(&error, reason),
         }

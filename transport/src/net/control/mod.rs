@@ -34,11 +34,12 @@ use crate::clock::now;
 use crate::lanes::rdma::Verbs;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
+use crate::wire_error::WireError;
 use accept::{ACCEPTS_PER_TURN, Accepting};
 use dial::Dialled;
 use dials::Dials;
 use domain::{Incarnation, WorkerId};
-use hello::{Purpose, REFUSAL, Unspoken, kind};
+use hello::{Purpose, REFUSAL, kind};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use serve::Serving;
@@ -492,11 +493,12 @@ impl<'a> Loop<'a> {
             Role::Serving(_) => {
                 let reason = match error {
                     ChannelError::Refused(_, reason) => reason.clone(),
-                    ChannelError::Unspoken(unspoken) => unspoken.to_string(),
+                    ChannelError::Wire(error) => error.to_string(),
                     ChannelError::Closed | ChannelError::Failed(_) => return self.close(number),
                 };
                 let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
-                if matches!(error, ChannelError::Unspoken(Unspoken::Version(_))) && self.version_told.is_none_or(is_due)
+                if matches!(error, ChannelError::Wire(WireError::Version { .. }))
+                    && self.version_told.is_none_or(is_due)
                 {
                     self.version_told = Some(now());
                     tracing::warn!(worker = name, reason, "refused a connection");
@@ -569,12 +571,11 @@ pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
 
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
-    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
     while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
         match frame.kind {
-            kind::REGION => reach::add_region(link, &frame, channel).map_err(refuse)?,
-            kind::WITHDRAWN => reach::withdraw_region(link, &frame).map_err(refuse)?,
-            other => return Err(refuse(format!("a frame of kind {other} out of place"))),
+            kind::REGION => reach::add_region(link, &frame, channel)?,
+            kind::WITHDRAWN => reach::withdraw_region(link, &frame)?,
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
     }
     Ok(())

@@ -6,11 +6,13 @@ use super::connect_error::ConnectError;
 use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
+use crate::agent::counts::Refusal;
 use crate::agent::event::TransferReport;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
+use crate::fields::read_region;
 use crate::lanes::Probe;
 use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
@@ -21,6 +23,7 @@ use crate::net::socket::Socket;
 use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use std::collections::BTreeMap;
 use std::io;
@@ -87,8 +90,8 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<Connected, Co
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let (id, mapping) = map(&frame, &mut channel).map_err(ConnectError::lie)?;
-                take_note(&mut regions, id, mapping.map(Arc::new)).map_err(ConnectError::lie)?;
+                let (id, mapping) = map(&frame, &mut channel)?;
+                take_note(&mut regions, id, mapping.map(Arc::new))?;
             }
             kind::PROGRESS => {
                 let missing = || ConnectError::lie("its progress word came without a descriptor");
@@ -277,8 +280,8 @@ fn control_over_tcp(
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let region = Region::decode(&frame.body).map_err(ConnectError::lie)?;
-                take_note(&mut regions, region.id, region.len).map_err(ConnectError::lie)?;
+                let region = Region::decode(&frame.body)?;
+                take_note(&mut regions, region.id, region.len)?;
             }
             kind::READY => return Ok((channel, regions)),
             _ => return Err(unexpected(&frame)),
@@ -337,7 +340,7 @@ fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Chann
     let mut said = Said::over(binding);
     channel.push(kind::HELLO, &said.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
     let challenge = expect(&mut channel, kind::CHALLENGE)?;
-    hello::check_opening(&challenge).map_err(|unspoken| ConnectError::lie(unspoken.to_string()))?;
+    hello::check_opening(&challenge)?;
     said.add(&challenge);
 
     let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
@@ -387,16 +390,18 @@ fn unexpected(frame: &Frame) -> ConnectError {
 }
 
 /// Maps the region that a frame speaks of, if a file comes along.
-fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), String> {
+fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), ChannelError> {
     let Region { id, len, offset } = Region::decode(&frame.body)?;
     let Some(offset) = offset else { return Ok((id, None)) };
-    let file = channel.take_descriptor().ok_or("a region came without its descriptor")?;
-    let len = usize::try_from(len).map_err(|_| "a region too large for this machine".to_owned())?;
-    Ok((id, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
+    let file = channel.take_descriptor().ok_or(WireError::RegionWithoutFile)?;
+    let len = usize::try_from(len).map_err(|_| WireError::RegionTooLarge)?;
+    let mapping = PeerMapping::new(file.as_fd(), offset, len);
+    let mapping = mapping.map_err(|error| ChannelError::Refused(Refusal::Protocol, error.to_string()))?;
+    Ok((id, Some(mapping)))
 }
 
 /// A region that came later than the others.
-pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), String> {
+pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), ChannelError> {
     match &link.way {
         Way::Shm { regions, .. } => {
             let (id, mapping) = map(frame, channel)?;
@@ -410,8 +415,8 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
 }
 
 /// A region that is registered no more. Prepared transfers out of it keep what they have mapped.
-pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> {
-    let id = hello::withdrawn(&frame.body)?;
+pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), WireError> {
+    let id = read_region(&frame.body)?;
     match &link.way {
         Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
         Way::Tcp(way) => way.withdraw_region(id),

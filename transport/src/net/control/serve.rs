@@ -1,9 +1,7 @@
 //! Who connects to this agent: from a stranger to a peer that is served.
 
 use super::channel::{Channel, ChannelError};
-use super::hello::{
-    self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind,
-};
+use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, kind};
 use super::sockets::prepare_tcp;
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::event::AgentEvent;
@@ -11,6 +9,7 @@ use crate::agent::metadata::ImportError;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::memory::RegionId;
+use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
@@ -143,12 +142,12 @@ fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<S
     let secrets = &agent.config.secrets;
     let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
     let challenge = hello::opening(nonce);
-    if let Err(unspoken) = hello::check_opening(message) {
-        if let Unspoken::Version(_) = unspoken {
+    if let Err(error) = hello::check_opening(message) {
+        if let WireError::Version { .. } = error {
             // Of any version, the other end tells by it what this one speaks.
             channel.push(kind::CHALLENGE, &challenge, None);
         }
-        return Err(unspoken.into());
+        return Err(error.into());
     }
     // Without a secret, at least no other user of the host.
     if secrets.is_empty() && channel.is_unix() {
@@ -182,7 +181,7 @@ fn admit(
     if !has_room {
         return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
     }
-    let introduction = Introduction::decode(content).map_err(refuse)?;
+    let introduction = Introduction::decode(content)?;
     let own = Identity { who: (agent.config.id, agent.config.incarnation), fingerprint: agent.config.fingerprint };
     if introduction.fingerprint != own.fingerprint {
         let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
