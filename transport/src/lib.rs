@@ -29,7 +29,7 @@ pub use bounded_thread::{BoundedThread, Late};
 pub use failure::{Failure, Fault};
 pub use lanes::local::Hub;
 pub use lanes::rails::RailFault;
-pub use lanes::rdma::rdma_library;
+pub use lanes::rdma::{RdmaLibraryError, rdma_library};
 pub use lanes::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, WhyPassed};
 pub use memory::checksum::checksum;
 pub use memory::copy::copy_racing_cached;

@@ -476,7 +476,7 @@ fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
     if config.tls.is_some() {
         return Err("what it moves would not be encrypted, which transport.tls_certificate demands".to_owned());
     }
-    let verbs = Verbs::new(&config.rdma, config.posted_max);
+    let verbs = Verbs::new(&config.rdma, config.posted_max).map_err(|error| error.to_string());
     if let Err(reason) = &verbs {
         tracing::debug!(worker = config.name, reason, "the lane rdma cannot be taken");
     }

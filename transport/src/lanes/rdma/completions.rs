@@ -1,6 +1,7 @@
 //! The completion queues of a port, which the queue pairs of all its readers share.
 
-use super::verbs::{CompletionChannel, CompletionQueue};
+use super::error::DeviceError;
+use super::verbs::{CompletionChannel, CompletionQueue, VerbsError};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,19 +61,18 @@ impl Completions {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for so many completions at once. Errors, in words.
-    pub(super) fn take_room(self: &Arc<Self>, entries: u32) -> Result<Room, String> {
+    /// Takes room for so many completions at once.
+    pub(super) fn take_room(self: &Arc<Self>, entries: u32) -> Result<Room, DeviceError> {
         if entries > self.entries {
-            return Err(format!("its device has room for {} completions, where {entries} are needed", self.entries));
+            return Err(DeviceError::NoRoom { room: self.entries, needed: entries });
         }
         let mut queues = self.queues();
         let number = match queues.iter().position(|shared| self.entries - shared.taken >= entries) {
             Some(number) => number,
             None => {
                 let number = queues.len();
-                let queue = CompletionQueue::new(&self.channel, self.entries, number as u64);
-                let queue = Arc::new(queue.map_err(|error| error.to_string())?);
-                queue.arm().map_err(|error| error.to_string())?;
+                let queue = Arc::new(CompletionQueue::new(&self.channel, self.entries, number as u64)?);
+                queue.arm()?;
                 queues.push(Shared { queue, taken: 0 });
                 number
             }
@@ -88,23 +88,23 @@ impl Completions {
         self.queues().len()
     }
 
-    /// Arms those that were told of. To be called before what they have is taken. Errors, in words.
-    pub(super) fn arm_told(&self) -> Result<(), String> {
+    /// Arms those that the channel announced. To be called before what they have is taken.
+    pub(super) fn arm_told(&self) -> Result<(), VerbsError> {
         let mut result = Ok(());
         while let Some(number) = self.channel.take() {
             if let Some(shared) = self.queues().get(number as usize) {
-                result = shared.queue.arm().map_err(|error| error.to_string()).and(result);
+                result = shared.queue.arm().and(result);
             }
         }
         result
     }
 
-    /// Takes all that there are. Errors, in words.
-    pub(super) fn take(&self, completed: &mut Vec<Completed>) -> Result<(), String> {
+    /// Takes all that there are.
+    pub(super) fn take(&self, completed: &mut Vec<Completed>) -> Result<(), VerbsError> {
         for shared in self.queues().iter() {
             loop {
                 let mut room = [const { MaybeUninit::uninit() }; TAKEN_AT_ONCE];
-                let taken = shared.queue.poll(&mut room).map_err(|error| error.to_string())?;
+                let taken = shared.queue.poll(&mut room)?;
                 completed.extend(taken.iter().map(|one| Completed { id: one.id, status: one.status }));
                 if taken.len() < TAKEN_AT_ONCE {
                     break;

@@ -2,6 +2,7 @@
 //! rails that fail in `recovery`.
 
 use super::completions::{Completed, Room};
+use super::error::DeviceError;
 use super::owner::OwnerConnection;
 use super::owner_state::FRAME_BYTES_MAX;
 use super::port::Port;
@@ -189,15 +190,15 @@ impl<'a> Engine<'a> {
 
     /// A link is this thread's from now on. `lacks`: the rails that it has not got, and why. `false`: it is gone
     /// already.
-    fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, String)>) -> bool {
+    fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, DeviceError)>) -> bool {
         if let Err(error) = self.watch(reader.socket(), READER | number) {
             self.agent.lose(&reader.link, &format!("its connection cannot be watched: {error}"));
         }
         // It may have left while it waited.
         let stays = !reader.link.is_gone();
-        for (place, reason) in lacks {
+        for (place, error) in lacks {
             let name = &self.verbs.ports[place].name;
-            self.agent.rail_put_aside(&reader.link, name, RailFault::Failed, &reason);
+            self.agent.rail_put_aside(&reader.link, name, RailFault::Failed, &error.to_string());
         }
         self.readers.insert(number, reader);
         // What the owner said behind its last word of the beginning may have been read with that.

@@ -17,6 +17,7 @@
 
 mod completions;
 mod engine;
+mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 #[cfg(feature = "fuzzing")]
@@ -48,6 +49,7 @@ use crate::lanes::rails::Rails;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};
 use crate::speed::probe::{PROBE_BYTES, Scratch};
+use error::DeviceError;
 use owner_state::OwnerState;
 use port::Port;
 use reader::{ReaderConnection, ReaderRail, told_as};
@@ -56,17 +58,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::CompletionQueue;
+pub use verbs::RdmaLibraryError;
 use wire::{ExchangeError, kind};
 
-/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with
-/// it, in words.
+/// Checks that libibverbs is there and has what the lane needs; devices are not looked for.
 ///
 /// ```
-/// if let Err(reason) = transport::rdma_library() {
-///     println!("KV does not go over rdma: {reason}");
+/// if let Err(error) = transport::rdma_library() {
+///     println!("KV does not go over rdma: {error}");
 /// }
 /// ```
-pub fn rdma_library() -> Result<(), String> {
+pub fn rdma_library() -> Result<(), RdmaLibraryError> {
     verbs::Library::of_system().map(drop)
 }
 
@@ -104,8 +106,8 @@ pub(crate) struct RdmaWay {
 }
 
 impl Verbs {
-    /// Opens the devices. Errors: why the lane cannot be taken, in words.
-    pub(crate) fn new(config: &RdmaConfig, posted_max: usize) -> Result<Self, String> {
+    /// Opens the devices. Errors: the lane cannot be taken.
+    pub(crate) fn new(config: &RdmaConfig, posted_max: usize) -> Result<Self, DeviceError> {
         Self::over(port::open(config)?, config, posted_max)
     }
 
@@ -115,15 +117,13 @@ impl Verbs {
         Self::over(Vec::new(), &RdmaConfig::default(), 1).expect("there is nothing that could fail")
     }
 
-    fn over(ports: Vec<Port>, config: &RdmaConfig, posted_max: usize) -> Result<Self, String> {
+    fn over(ports: Vec<Port>, config: &RdmaConfig, posted_max: usize) -> Result<Self, DeviceError> {
         let scratch: Arc<dyn Memory> = Arc::new(Scratch::new(PROBE_BYTES));
-        ports
-            .iter()
-            .try_for_each(|port| port.register(&scratch).map_err(|reason| format!("{}: {reason}", port.name)))?;
+        ports.iter().try_for_each(|port| port.register(&scratch).map_err(|error| error.of(port.name.as_str())))?;
         let unused = ports.iter().map(|port| CompletionQueue::new(&port.channel, 1, 0).map(Arc::new));
-        let unused = unused.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        let lane_queue = LaneQueue::new(posted_max).map_err(|error| error.to_string())?;
-        let epoll = engine::listen(lane_queue.bell(), &ports).map_err(|error| error.to_string())?;
+        let unused = unused.collect::<Result<_, _>>()?;
+        let lane_queue = LaneQueue::new(posted_max).map_err(DeviceError::System)?;
+        let epoll = engine::listen(lane_queue.bell(), &ports).map_err(DeviceError::System)?;
         Ok(Self {
             config: config.clone(),
             lane_queue,
@@ -170,9 +170,9 @@ impl Verbs {
     /// Lends the devices a memory. One that any of them refuses is not read over this lane; all others are.
     pub(crate) fn register(&self, id: RegionId, memory: &Arc<dyn Memory>) {
         for (place, port) in self.ports.iter().enumerate() {
-            if let Err(reason) = port.register(memory) {
+            if let Err(error) = port.register(memory) {
                 self.ports[..place].iter().for_each(|port| port.deregister(memory));
-                return self.refuse(id, format!("{}: {reason}", port.name));
+                return self.refuse(id, error.of(port.name.as_str()).to_string());
             }
         }
         self.regions().lent.insert(id, memory.clone());
@@ -215,11 +215,11 @@ impl Verbs {
         let (mut connected, mut lacks) = (Vec::new(), Vec::new());
         for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
             let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
-            connected.push(rail.map_err(|reason| lacks.push((place, reason))).ok());
+            connected.push(rail.map_err(|error| lacks.push((place, error))).ok());
         }
         if connected.iter().all(Option::is_none) {
-            let reason = |(place, reason): &(usize, String)| format!("{}: {reason}", self.ports[*place].name);
-            return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; ").into());
+            let named = |(place, error): (usize, DeviceError)| error.of(self.ports[place].name.as_str());
+            return Err(DeviceError::NoneOf(lacks.into_iter().map(named).collect()).to_string().into());
         }
         let owner = OwnerState::new(connected.len());
         while !owner.begin(&wait(&mut channel)?).map_err(lie)? {}
@@ -252,7 +252,7 @@ impl Verbs {
 /// What this lane alone is asked for.
 pub(crate) enum Order {
     /// The link of this number is the lane's from now on; it lacks these rails, for these reasons.
-    Adopt(u64, Box<ReaderConnection>, Vec<(usize, String)>),
+    Adopt(u64, Box<ReaderConnection>, Vec<(usize, DeviceError)>),
     /// There is a region more.
     ShowRegions,
 }
@@ -264,7 +264,7 @@ pub(crate) struct Met {
     channel: Channel,
     rails: Vec<Option<ReaderRail>>,
     /// The rails that there are none on, and why.
-    lacks: Vec<(usize, String)>,
+    lacks: Vec<(usize, DeviceError)>,
 }
 
 impl RdmaWay {

@@ -4,6 +4,7 @@
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
 use super::completions::Completions;
+use super::error::{DeviceError, MemoryKind, NamedError, joined};
 use super::nearness::Nearness;
 use super::promise;
 use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
@@ -11,7 +12,7 @@ use super::verbs::{CompletionChannel, Context, DeviceList, Library, MemoryRegion
 use super::wire::{GidKind, PORTS_MAX, PortAddress};
 use crate::agent::config::{RdmaConfig, RdmaService};
 use crate::memory::{DeviceMemory, Memory};
-use std::io;
+use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +21,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SYSTEM: &str = "/sys";
 /// Devices number their ports from it on.
 const FIRST_PORT: u8 = 1;
-/// Why nothing can be read over a port.
-const NOT_ACTIVE: &str = "its port is not active";
-const NO_GID: &str = "its port has no GID that could be used";
-
 /// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire
 /// is full.
 const READS_UNDER_WAY_MAX: i32 = 16;
@@ -79,71 +76,98 @@ pub(super) struct Keys {
 
 /// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some
 /// may be down and come up later, but one is needed to begin with. Those nearest to this process' memory come
-/// first. Errors: why there is none, in words.
-pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Port>, String> {
+/// first. Errors: there is none.
+pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
     open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
 
-/// The same by this library, with what is told under `system`.
-pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Port>, String> {
-    let devices = DeviceList::new(library).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOSYS) => "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned(),
-        _ => error.to_string(),
+/// The same by this library, with what the system tells under `system`.
+pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
+    let devices = DeviceList::new(library).map_err(|error| match error.errno {
+        Errno::NOSYS => DeviceError::NoKernel,
+        _ => error.into(),
     })?;
-    let is_named = !config.devices.is_empty();
     let mut all: Vec<_> = devices.all().collect();
     let near = Nearness::of_process(system);
     all.sort_by_cached_key(|(name, _)| near.distance(&class(system, name).join("device")));
-    let (mut opened, mut passed_over) = (Vec::new(), Vec::new());
-    let mut any_active = false;
-    for (name, open) in all {
-        let wants = |port: Option<u8>| {
-            let is_it = |wanted: &String| match wanted.split_once(':') {
-                Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
-                None => *wanted == name,
-            };
-            !is_named || config.devices.iter().any(is_it)
-        };
-        if !wants(None) {
-            continue;
-        }
-        let found = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
-            let context = Arc::new(context);
-            wanted_ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
+    let mut opened = Opened::default();
+    for (name, open) in all.into_iter().filter(|(name, _)| wants(config, name, None)) {
+        let context = open().map(Arc::new).map_err(DeviceError::NotOpened);
+        let found = context.and_then(|context| {
+            let ports = wanted_ports(&context, |port| wants(config, &name, Some(port)))?;
+            Ok((context, ports))
         });
-        let (context, ports) = match found {
-            Ok(found) => found,
-            Err(reason) => {
-                passed_over.push(format!("{name}: {reason}"));
-                continue;
-            }
-        };
+        match found {
+            Ok((context, ports)) => opened.open_ports(&context, &name, ports, &class(system, &name), config),
+            Err(error) => opened.passed_over.push(error.of(name)),
+        }
+    }
+    opened.ports(config)
+}
+
+/// Whether the configuration wants a device, or one port of it.
+fn wants(config: &RdmaConfig, name: &str, port: Option<u8>) -> bool {
+    let is_it = |wanted: &String| match wanted.split_once(':') {
+        Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
+        None => *wanted == name,
+    };
+    config.devices.is_empty() || config.devices.iter().any(is_it)
+}
+
+/// What came of opening the ports of all devices.
+#[derive(Default)]
+struct Opened {
+    ports: Vec<Port>,
+    any_active: bool,
+    /// Those that cannot be used now, or are not opened.
+    passed_over: Vec<NamedError>,
+}
+
+impl Opened {
+    /// Opens ports of one device.
+    fn open_ports(
+        &mut self,
+        context: &Arc<Context>,
+        device: &str,
+        ports: Vec<(u8, PortAttributes)>,
+        class: &Path,
+        config: &RdmaConfig,
+    ) {
         for (number, attributes) in ports {
+            let name = || format!("{device} port {number}");
             let is_active = attributes.state == PORT_ACTIVE;
             if !is_active {
-                passed_over.push(format!("{name} port {number}: {NOT_ACTIVE}"));
+                self.passed_over.push(DeviceError::NotActive.of(name()));
             }
             // One that is down is waited for where it is named.
-            if opened.len() == PORTS_MAX || !(is_active || is_named) {
+            if self.ports.len() == PORTS_MAX || (!is_active && config.devices.is_empty()) {
                 continue;
             }
-            match Port::open(&context, (&name, number), &attributes, &class(system, &name), config) {
+            match Port::open(context, (device, number), &attributes, class, config) {
                 Ok(port) => {
-                    any_active |= is_active;
-                    opened.push(port);
+                    self.any_active |= is_active;
+                    self.ports.push(port);
                 }
-                Err(reason) => passed_over.push(format!("{name} port {number}: {reason}")),
+                Err(error) => self.passed_over.push(error.of(name())),
             }
         }
     }
-    if any_active && is_named && !passed_over.is_empty() {
-        tracing::warn!(reason = passed_over.join("; "), "not every RDMA device that is named can be used now");
-    }
-    match (!any_active, passed_over.is_empty()) {
-        (false, _) => Ok(opened),
-        (true, false) => Err(passed_over.join("; ")),
-        (true, true) if !is_named => Err("no device".to_owned()),
-        (true, true) => Err(format!("no device of the name {}", config.devices.join(" or "))),
+
+    /// Returns the ports, if one of them is active.
+    fn ports(self, config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
+        let Self { ports, any_active, passed_over } = self;
+        match (any_active, passed_over.is_empty(), config.devices.is_empty()) {
+            (true, all_are_used, nothing_named) => {
+                if !all_are_used && !nothing_named {
+                    let reason = joined(&passed_over);
+                    tracing::warn!(reason, "not every RDMA device that is named can be used now");
+                }
+                Ok(ports)
+            }
+            (false, false, _) => Err(DeviceError::NoneOf(passed_over)),
+            (false, true, true) => Err(DeviceError::NoDevice),
+            (false, true, false) => Err(DeviceError::NoneNamed(config.devices.clone())),
+        }
     }
 }
 
@@ -152,26 +176,15 @@ fn class(system: &Path, device: &str) -> PathBuf {
     system.join("class/infiniband").join(device)
 }
 
-fn cannot_be_opened(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => format!("{error} (who runs this may not use /dev/infiniband)"),
-        Some(libc::ENOENT) => {
-            format!("{error} (it is not in /dev/infiniband: for a container, --device /dev/infiniband)")
-        }
-        _ => error.to_string(),
-    }
-}
-
-/// Returns the active ones of a device's ports that are wanted; the first of them where none is active. Errors, in
-/// words.
-fn wanted_ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
-    let count = context.attributes().map_err(|error| error.to_string())?.ports;
+/// Returns the active ones of a device's ports that are wanted; the first of them where none is active.
+fn wanted_ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, DeviceError> {
+    let count = context.attributes()?.ports;
     let mut wanted = (FIRST_PORT..=count).filter(|&number| wants(number)).peekable();
-    let first = *wanted.peek().ok_or("it has no such port")?;
+    let first = *wanted.peek().ok_or(DeviceError::NoPort)?;
     let asked = wanted.filter_map(|number| Some((number, context.port(number).ok()?)));
     let active: Vec<_> = asked.filter(|(_, port)| port.state == PORT_ACTIVE).collect();
     if active.is_empty() {
-        return Ok(vec![(first, context.port(first).map_err(|error| error.to_string())?)]);
+        return Ok(vec![(first, context.port(first)?)]);
     }
     Ok(active)
 }
@@ -184,15 +197,14 @@ impl Port {
         attributes: &PortAttributes,
         class: &Path,
         config: &RdmaConfig,
-    ) -> Result<Self, String> {
-        let explain = |error: io::Error| error.to_string();
-        let limits = context.attributes().map_err(explain)?;
+    ) -> Result<Self, DeviceError> {
+        let limits = context.attributes()?;
         let ethernet = attributes.link_layer == LINK_ETHERNET;
         let folder = class.join("ports").join(number.to_string());
         let gids = gids(context, (number, attributes), &folder, ethernet);
-        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(NO_GID)?;
-        let channel = Arc::new(CompletionChannel::new(context).map_err(explain)?);
-        let domain = Arc::new(ProtectionDomain::new(context).map_err(explain)?);
+        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(DeviceError::NoGid)?;
+        let channel = Arc::new(CompletionChannel::new(context)?);
+        let domain = Arc::new(ProtectionDomain::new(context)?);
         let most = |device_max: i32| device_max.clamp(0, READS_UNDER_WAY_MAX) as u8;
         let address = PortAddress {
             kind,
@@ -224,18 +236,18 @@ impl Port {
         self.address.clone()
     }
 
-    /// Its port as it is now. Errors: nothing can be read over it now, in words.
-    pub(super) fn state(&self) -> Result<PortState, String> {
+    /// Returns what it is like now. Errors: nothing can be read over it now.
+    pub(super) fn state(&self) -> Result<PortState, DeviceError> {
         let context = &self.domain.context;
-        let attributes = context.port(self.number).map_err(|error| error.to_string())?;
+        let attributes = context.port(self.number)?;
         if attributes.state != PORT_ACTIVE {
-            return Err(NOT_ACTIVE.to_owned());
+            return Err(DeviceError::NotActive);
         }
         let gids = gids(context, (self.number, &attributes), &self.folder, self.ethernet);
         let is_first =
             |(_, kind, gid): &&(u8, GidKind, [u8; 16])| (*kind, *gid) == (self.address.kind, self.address.gid);
         let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
-        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
+        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(DeviceError::NoGid)?;
         let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
         let address = PortAddress { kind, gid, lid, mtu, ..self.address };
         Ok(PortState { number: self.number, gid_index, address })
@@ -251,9 +263,9 @@ impl Port {
         self.channel.fd()
     }
 
-    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the port
-    /// is dropped. Errors, in words.
-    pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the port is
+    /// dropped.
+    pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), DeviceError> {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
             again.times += 1;
@@ -261,30 +273,21 @@ impl Port {
         }
         let access = LOCAL_WRITE | REMOTE_READ;
         let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
+        let kind = match device {
+            None => MemoryKind::Host,
+            Some(DeviceMemory::Peer) => MemoryKind::Peer,
+            Some(DeviceMemory::DmaBuf { .. }) => MemoryKind::DmaBuf,
+        };
         let region = match device {
             Some(DeviceMemory::DmaBuf { file, offset }) => {
                 let lent = self.domain.register_dma_buf((file.as_raw_fd(), offset), address, bytes, access);
-                lent.ok_or(
-                    "memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)",
-                )?
+                lent.ok_or(DeviceError::NoDmaBuf)?
             }
             // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped
             // after it.
             Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
         };
-        let region = region.map_err(|error| {
-            let reason = error.to_string();
-            match device {
-                None => format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)"),
-                Some(DeviceMemory::Peer) => {
-                    format!("{bytes} bytes of a device cannot be registered: {reason} (modprobe nvidia_peermem)")
-                }
-                Some(DeviceMemory::DmaBuf { .. }) => format!(
-                    "{bytes} bytes of a device cannot be registered: {reason} \
-                     (kernel, rdma-core and the card's driver must take a dma-buf)"
-                ),
-            }
-        })?;
+        let region = region.map_err(|source| DeviceError::NotRegistered { bytes, kind, source })?;
         registered.push(Registered { region, memory: memory.clone(), times: 1 });
         Ok(())
     }
@@ -390,7 +393,7 @@ mod tests {
 
     /// The names of the ports of these devices, as the system tells of them, where `named` are wanted. Errors: why
     /// there is none.
-    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
+    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, DeviceError> {
         let devices_named = named.iter().map(ToString::to_string).collect();
         let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };
         let ports = open_by(&pretended::library(devices), system, &config)?;
@@ -409,7 +412,7 @@ mod tests {
         let many = [FIRST; 5];
         let count =
             super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|ports| ports.len());
-        assert_eq!(count, Ok(PORTS_MAX));
+        assert_eq!(count.expect("they are active"), PORTS_MAX);
     }
 
     #[test]
@@ -449,7 +452,7 @@ mod tests {
     fn without_a_device_there_is_a_reason() {
         let nowhere = Path::new("/nowhere");
         let reason = |devices: &[PretendedDevice], named: &[&str]| {
-            opened(devices, nowhere, named).expect_err("there is no port")
+            opened(devices, nowhere, named).expect_err("there is no port").to_string()
         };
         assert_eq!(reason(&[], &[]), "no device");
         assert_eq!(reason(&[FIRST], &["x", "y"]), "no device of the name x or y");

@@ -2,9 +2,10 @@
 //!
 //! A queue pair of a reader lets nobody in, one of an owner lets its one peer read. None is made for writing.
 
+use super::error::DeviceError;
 use super::port::{Port, PortState};
 use super::verbs::layout::*;
-use super::verbs::{CompletionQueue, Pair};
+use super::verbs::{CompletionQueue, Pair, VerbsError};
 use super::wire::{GidKind, PortAddress};
 use crate::agent::config::RdmaService;
 use std::ffi::{c_int, c_uint};
@@ -49,20 +50,25 @@ pub(super) struct Depth {
 }
 
 impl QueuePair {
-    /// A queue pair that is not connected yet, for `reads` posted at once. Errors, in words.
+    /// Makes a queue pair that is not connected yet, for `reads` posted at once.
     pub(super) fn new(
         port: &Port,
         completions: &Arc<CompletionQueue>,
         reads: u32,
         lets_read: bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, DeviceError> {
         Self::letting(port, completions, reads, if lets_read { REMOTE_READ } else { 0 })
     }
 
     /// One that lets its peer do what `access` says.
-    fn letting(port: &Port, completions: &Arc<CompletionQueue>, reads: u32, access: c_uint) -> Result<Self, String> {
-        let pair = Pair::new(&port.domain, completions, reads).map_err(|error| error.to_string())?;
-        let bytes: [u8; 4] = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
+    fn letting(
+        port: &Port,
+        completions: &Arc<CompletionQueue>,
+        reads: u32,
+        access: c_uint,
+    ) -> Result<Self, DeviceError> {
+        let pair = Pair::new(&port.domain, completions, reads)?;
+        let bytes: [u8; 4] = crate::random::bytes().map_err(|error| DeviceError::Random(error.into()))?;
         let [a, b, c, _] = bytes;
         let new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]), service: port.service };
         new.modify(initial(port.number, &port.service, access))?;
@@ -74,20 +80,20 @@ impl QueuePair {
         (self.pair.number(), self.packet)
     }
 
-    /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`. Errors, in words.
+    /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`.
     pub(super) fn connect(
         &mut self,
         state: &PortState,
         peer: &PortAddress,
         (number, packet): (u32, u32),
         depth: Depth,
-    ) -> Result<(), String> {
+    ) -> Result<(), VerbsError> {
         self.modify(receiving(state, peer, &self.service, (number, packet), depth))?;
         self.modify(sending(self.packet, &self.service, depth))
     }
 
-    /// Ends it: what is under way, and what is posted from now on, completes with an error. Errors, in words.
-    pub(super) fn fail(&mut self) -> Result<(), String> {
+    /// Ends it: what is under way, and what is posted from now on, completes with an error.
+    pub(super) fn fail(&mut self) -> Result<(), VerbsError> {
         self.modify((PairAttributes { state: STATE_ERROR, ..PairAttributes::default() }, OF_STATE))
     }
 
@@ -98,17 +104,17 @@ impl QueuePair {
         self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }
 
-    fn modify(&self, (attributes, which): (PairAttributes, c_int)) -> Result<(), String> {
-        self.pair.modify(attributes, which).map_err(|error| error.to_string())
+    fn modify(&self, (attributes, which): (PairAttributes, c_int)) -> Result<(), VerbsError> {
+        self.pair.modify(attributes, which)
     }
 
-    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors, in words: none,
-    /// or some, of them were posted.
+    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors: none, or
+    /// some, of them were posted.
     ///
     /// # Safety
     /// The local ranges are registered memory that nobody else uses until the reads completed or the queue pair is
     /// gone.
-    pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), String> {
+    pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), VerbsError> {
         let chains = reads.chunks(CHAIN_MAX);
         let last_chain = chains.len().saturating_sub(1);
         for (place, chain) in chains.enumerate() {
@@ -134,7 +140,7 @@ impl QueuePair {
             }
             // SAFETY: the chain goes from the first of the requests to the last that was filled, and the caller
             // says so of the memory.
-            unsafe { self.pair.post(&mut *next) }.map_err(|error| error.to_string())?;
+            unsafe { self.pair.post(&mut *next) }?;
         }
         Ok(())
     }

@@ -4,9 +4,11 @@
 //! became of its transfer: only then is the destination quiesced.
 
 use super::completions::{Completed, Room};
+use super::error::DeviceError;
 use super::plan::Extent;
 use super::port::PortState;
 use super::queue::{CHAIN_MAX, Depth, QueuePair, Read};
+use super::verbs::VerbsError;
 use super::wire::{Attempt, PORTS_MAX, QUEUES_MAX, Queues, RailQueues};
 use super::{RdmaWay, Verbs};
 use crate::agent::link::Link;
@@ -129,9 +131,8 @@ pub(crate) struct ReaderConnection {
 }
 
 impl ReaderRail {
-    /// Makes queue pairs on port `port` of `verbs`, to be connected; their completions are told as `told_as`. Errors,
-    /// in words.
-    pub(super) fn new(verbs: &Verbs, port: usize, told_as: u64) -> Result<Self, String> {
+    /// Makes queue pairs on port `port` of `verbs`, to be connected; their completions are told as `told_as`.
+    pub(super) fn new(verbs: &Verbs, port: usize, told_as: u64) -> Result<Self, DeviceError> {
         let count = verbs.queues();
         let own = &verbs.ports[port];
         let state = own.state()?;
@@ -140,7 +141,7 @@ impl ReaderRail {
             let pair = QueuePair::new(own, &room.queue, QUEUE_READS_MAX as u32, false)?;
             Ok(Queue { pair, posted: VecDeque::with_capacity(QUEUE_READS_MAX), first: 0 })
         };
-        let queues = (0..count).map(queue).collect::<Result<_, String>>()?;
+        let queues = (0..count).map(queue).collect::<Result<_, DeviceError>>()?;
         Ok(Self { port, stage: Stage::Made, state, queues, room, told_as, bytes: 0 })
     }
 
@@ -150,17 +151,17 @@ impl ReaderRail {
         RailQueues { address: self.state.address.clone(), queues }
     }
 
-    /// Connects the queue pairs to those of the owner. Errors, in words.
-    pub(super) fn connect(&mut self, owner: &RailQueues) -> Result<(), String> {
+    /// Connects the queue pairs to those of the owner.
+    pub(super) fn connect(&mut self, owner: &RailQueues) -> Result<(), DeviceError> {
         if owner.queues.is_empty() {
-            return Err("the owner has no queue pairs for it now".to_owned());
+            return Err(DeviceError::NoOwnerPairs);
         }
         if owner.queues.len() != self.queues.len() {
-            return Err(format!("{} queue pairs answer {}", owner.queues.len(), self.queues.len()));
+            return Err(DeviceError::Pairs { answered: owner.queues.len(), offered: self.queues.len() });
         }
         let reads = self.state.address.reads.min(owner.address.reads_of_peers);
         if reads == 0 {
-            return Err("its device serves no reads".to_owned());
+            return Err(DeviceError::NoReads);
         }
         for (queue, &number) in self.queues.iter_mut().zip(&owner.queues) {
             queue.pair.connect(&self.state, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
@@ -181,8 +182,8 @@ impl ReaderRail {
         self.stage == Stage::Used && self.free_place().is_some()
     }
 
-    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words:
-    /// the queue pair is of no use any more.
+    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors: the
+    /// queue pair is of no use any more.
     ///
     /// # Safety
     /// As for [`QueuePair::read`].
@@ -190,7 +191,7 @@ impl ReaderRail {
         &mut self,
         transfer: u64,
         mut next: impl FnMut(u64) -> Option<(Extent, Read)>,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, VerbsError> {
         let Some(place) = self.free_place() else { return Ok(0) };
         let queue = &mut self.queues[place];
         let room = CHAIN_MAX.min(QUEUE_READS_MAX - queue.posted.len());
@@ -262,7 +263,7 @@ impl ReaderRail {
 
 impl ReaderConnection {
     /// What is offered to the owner.
-    pub(super) fn offer(rails: &[Result<ReaderRail, String>], verbs: &Verbs, fingerprint: u64) -> Queues {
+    pub(super) fn offer(rails: &[Result<ReaderRail, DeviceError>], verbs: &Verbs, fingerprint: u64) -> Queues {
         let none = |rail: usize| RailQueues { address: verbs.ports[rail].address(), queues: Vec::new() };
         let offer =
             |(place, rail): (usize, &Result<ReaderRail, _>)| rail.as_ref().map_or(none(place), ReaderRail::offer);

@@ -3,6 +3,7 @@
 //! [`crate::lanes::rails`].
 
 use super::engine::Engine;
+use super::error::DeviceError;
 use super::plan::{Extent, READ_BYTES_MAX};
 use super::queue::Read;
 use super::reader::{ReaderConnection, ReaderRail, Stage, told_as};
@@ -50,8 +51,8 @@ impl Engine<'_> {
             while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
                 let ReaderConnection { policy, rails, .. } = reader;
                 let Some(place) = policy.next_trial(now, |place| rails[place].is_none()) else { break };
-                if let Err(reason) = self.offer(connection, place, now) {
-                    self.not_tried(connection, place, false, &reason);
+                if let Err(error) = self.offer(connection, place, now) {
+                    self.not_tried(connection, place, false, &error.to_string());
                 }
             }
         }
@@ -177,8 +178,8 @@ impl Engine<'_> {
         (0..places).for_each(|place| self.destroy_if_idle(connection, place));
     }
 
-    /// Makes queue pairs for a rail, and asks the owner for its own. Errors, in words.
-    fn offer(&mut self, connection: u64, place: usize, now: Instant) -> Result<(), String> {
+    /// Makes queue pairs for a rail, and asks the owner for its own.
+    fn offer(&mut self, connection: u64, place: usize, now: Instant) -> Result<(), DeviceError> {
         let Some(reader) = self.readers.get_mut(&connection) else { return Ok(()) };
         reader.attempts += 1;
         let told_as = told_as(connection, place, reader.attempts);
@@ -200,9 +201,9 @@ impl Engine<'_> {
         let offered = |rail: &&mut ReaderRail| matches!(rail.stage, Stage::Offered(_, own) if own == which);
         // Who answers late is not waited for any more.
         let Some(rail) = reader.rails.get_mut(place).and_then(Option::as_mut).filter(offered) else { return };
-        if let Err(reason) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
+        if let Err(error) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
             self.destroy(connection, place);
-            self.not_tried(connection, place, false, &reason);
+            self.not_tried(connection, place, false, &error.to_string());
         }
     }
 
@@ -212,20 +213,20 @@ impl Engine<'_> {
         for place in 0..places {
             let rail = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
             if rail.is_some_and(|rail| rail.stage == Stage::Made)
-                && let Err(reason) = self.try_out(connection, place)
+                && let Err(error) = self.try_out(connection, place)
             {
                 self.destroy(connection, place);
-                self.not_tried(connection, place, true, &reason);
+                self.not_tried(connection, place, true, &error.to_string());
             }
         }
     }
 
-    /// Reads over a rail that nobody else uses yet. Errors, in words.
-    fn try_out(&mut self, connection: u64, place: usize) -> Result<(), String> {
+    /// Reads over a rail that no transfer uses yet.
+    fn try_out(&mut self, connection: u64, place: usize) -> Result<(), DeviceError> {
         let Some(reader) = self.readers.get_mut(&connection) else { return Ok(()) };
         let Some(rail) = &mut reader.rails[place] else { return Ok(()) };
         let scratch = &self.verbs.scratch;
-        let keys = self.verbs.ports[rail.port].keys(scratch).ok_or("nowhere to read to")?;
+        let keys = self.verbs.ports[rail.port].keys(scratch).ok_or(DeviceError::NoScratch)?;
         let Some(region) = reader.way.any_region().and_then(|id| reader.way.owner.region(id)) else {
             self.tried(connection, place, None);
             return Ok(());
@@ -252,7 +253,7 @@ impl Engine<'_> {
             // SAFETY: the scratch is registered, longer than a read, held as long as the devices, and nobody looks
             // at what is in it.
             if unsafe { rail.post(TRIAL, next)? } == 0 {
-                return Err("there is no room for the reads that try it".to_owned());
+                return Err(DeviceError::NoRoomToTry);
             }
         }
         Ok(())

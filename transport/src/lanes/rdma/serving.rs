@@ -1,6 +1,7 @@
 //! How the agent's devices serve peers: the queue pairs that let them read, and the keys.
 
 use super::Verbs;
+use super::error::DeviceError;
 use super::owner::OwnerPorts;
 use super::port::Port;
 use super::queue::{Depth, QueuePair};
@@ -28,9 +29,9 @@ impl OwnerPorts for Verbs {
     }
 
     fn serve(&self, port: usize, reader: &RailQueues) -> (RailQueues, Vec<QueuePair>) {
-        make_pairs(self, port, reader).unwrap_or_else(|reason| {
+        make_pairs(self, port, reader).unwrap_or_else(|error| {
             let port = &self.ports[port];
-            tracing::debug!(port = port.name, reason, "no queue pairs can be made");
+            tracing::debug!(port = port.name, %error, "no queue pairs can be made");
             (RailQueues { address: port.address(), queues: Vec::new() }, Vec::new())
         })
     }
@@ -48,8 +49,8 @@ impl OwnerPorts for Verbs {
     }
 }
 
-/// Makes a queue pair on port `own` for each of the reader's. Errors, in words.
-fn make_pairs(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), String> {
+/// Makes a queue pair on port `own` for each of the reader's.
+fn make_pairs(verbs: &Verbs, own: usize, reader: &RailQueues) -> Result<(RailQueues, Vec<QueuePair>), DeviceError> {
     let (port, address) = (&verbs.ports[own], &reader.address);
     let state = port.state()?;
     let reads_of_peer = state.address.reads_of_peers.min(address.reads);

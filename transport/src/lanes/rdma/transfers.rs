@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::plan::{Extent, Next, READ_BYTES_MAX, ReadPlan};
 use super::reader::{EndedRead, ReaderConnection, Stage, whose};
 use super::recovery::TRIAL;
+use super::verbs::VerbsError;
 use super::wire::kind;
 use crate::agent::event::{TransferError, TransferId};
 use crate::clock::now;
@@ -130,8 +131,8 @@ impl Engine<'_> {
             active.busy.get_or_insert(now);
             match posted {
                 Ok(bytes) => policy.ask(place, bytes, true, now),
-                Err(reason) => {
-                    failure = Some((place, reason));
+                Err(error) => {
+                    failure = Some((place, error));
                     break;
                 }
             }
@@ -141,15 +142,15 @@ impl Engine<'_> {
             reader.channel.push(kind::WATCH, &wanted.to_le_bytes(), None);
             self.flush_reader(connection);
         }
-        if let Some((place, reason)) = failure {
-            self.put_aside(connection, place, RailFault::Failed, &format!("a read cannot be posted: {reason}"));
+        if let Some((place, error)) = failure {
+            self.put_aside(connection, place, RailFault::Failed, &format!("a read cannot be posted: {error}"));
         }
     }
 
     /// Takes the completions that a port announces.
     pub(super) fn complete(&mut self, port: usize) {
-        if let Err(reason) = self.verbs.ports[port].completions.arm_told() {
-            self.port_is_deaf(port, &reason);
+        if let Err(error) = self.verbs.ports[port].completions.arm_told() {
+            self.port_is_deaf(port, &error);
         }
         self.take(port);
     }
@@ -158,8 +159,8 @@ impl Engine<'_> {
     pub(super) fn take(&mut self, port: usize) {
         let (mut taken, mut touched) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.touched));
         taken.clear();
-        if let Err(reason) = self.verbs.ports[port].completions.take(&mut taken) {
-            self.port_is_deaf(port, &reason);
+        if let Err(error) = self.verbs.ports[port].completions.take(&mut taken) {
+            self.port_is_deaf(port, &error);
         }
         for completed in &taken {
             let (connection, place) = whose(completed.id);
@@ -197,13 +198,14 @@ impl Engine<'_> {
     }
 
     /// Ends the rails of a port whose completions cannot be taken: nothing is known any more of what is read there.
-    fn port_is_deaf(&mut self, port: usize, reason: &str) {
+    fn port_is_deaf(&mut self, port: usize, error: &VerbsError) {
+        let reason = format!("its completions cannot be taken: {error}");
         for connection in self.readers.keys().copied().collect::<Vec<_>>() {
             let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
             for place in 0..places {
                 let own = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
                 if let Some(stage) = own.filter(|own| own.port == port).map(|own| own.stage) {
-                    self.rail_failed(connection, place, stage, reason);
+                    self.rail_failed(connection, place, stage, &reason);
                 }
             }
         }

@@ -267,7 +267,7 @@ unsafe impl Memory for Exported {
 fn memory_of_a_device_that_the_network_card_does_not_take_is_refused_with_what_mends_it() {
     let Some(port) = own_port() else { return };
     let memory: Arc<dyn Memory> = Arc::new(Exported(tempfile::tempfile().expect("a file")));
-    let refused = port.register(&memory).expect_err("it is no dma-buf");
+    let refused = port.register(&memory).expect_err("it is no dma-buf").to_string();
     assert!(refused.contains("bytes of a device cannot be registered") && refused.contains("dma-buf"), "{refused}");
     assert_eq!(port.keys(&memory), None);
 }
@@ -335,7 +335,7 @@ fn chains_of_reads_are_posted_in_their_order_and_their_last_one_is_told() {
 #[test]
 fn links_share_the_completion_queue_of_a_port_until_it_is_full() {
     let port = pretended_port(RdmaService::default());
-    let too_much = port.completions.take_room(257).err().expect("the device has less");
+    let too_much = port.completions.take_room(257).err().expect("the device has less").to_string();
     assert!(too_much.contains("room for 256 completions"), "{too_much}");
     let rooms: Vec<Room> = (0..2).map(|_| port.completions.take_room(128).expect("there is room")).collect();
     assert_eq!(port.completions.count(), 1);
