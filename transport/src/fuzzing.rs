@@ -14,6 +14,7 @@ use crate::net::control::hello::{
     HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn,
 };
 use crate::net::socket::Socket;
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -88,7 +89,7 @@ fn body(bytes: &[u8]) {
     let _ = check_opening(bytes);
     if let Ok(introduction) = Introduction::decode(bytes) {
         let again = Introduction::decode(&introduction.encode());
-        assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, String>(introduction)));
+        assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, WireError>(introduction)));
     }
     if let Ok(identity) = Identity::decode(bytes) {
         assert_eq!(Identity::decode(&identity.encode()), Ok(identity));

@@ -5,14 +5,15 @@
 
 use crate::agent::peers::KnownPeer;
 use crate::net::control::hello::{MAGIC, Rest, VERSION, put_text};
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 
 /// Why metadata was not imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// They are no agent's metadata.
+    /// The bytes are not an agent's metadata.
     #[error("this is not the metadata of an agent: {0}")]
-    Foreign(String),
+    Foreign(WireError),
     /// The other agent speaks another version of the protocol.
     #[error("its agent speaks version {theirs} of the transport's protocol, this one version {ours}")]
     Version {
@@ -55,7 +56,7 @@ pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<KnownPeer, ImportError> 
     Ok(known)
 }
 
-fn decode(rest: &mut Rest<'_>) -> Result<(u64, KnownPeer), String> {
+fn decode(rest: &mut Rest<'_>) -> Result<(u64, KnownPeer), WireError> {
     let fingerprint = u64::from_le_bytes(rest.take()?);
     let (id, incarnation) = rest.who()?;
     let process = u64::from_le_bytes(rest.take()?);

@@ -293,9 +293,9 @@ impl<'a> Engine<'a> {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
             && let Err(error) = owner.receive(self.agent, self.verbs)
         {
-            if let ChannelError::Refused(why, reason) = &error {
-                self.agent.counts.refused(*why);
-                turn_away(&mut owner.channel, reason);
+            if let Some(why) = error.refusal() {
+                self.agent.counts.refused(why);
+                turn_away(&mut owner.channel, &error.to_string());
             }
             return self.close_owner(number, &error.to_string());
         }

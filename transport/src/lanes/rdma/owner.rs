@@ -253,7 +253,9 @@ mod tests {
         let (mut owner, mut peer) = ends();
         peer.write_all(bytes).expect("it is open");
         match owner.receive(&agent(), &Pretended::new(0)) {
-            Err(ChannelError::Refused(Refusal::Protocol, reason)) => assert!(reason.contains(expect), "{reason}"),
+            Err(error) if error.refusal() == Some(Refusal::Protocol) => {
+                assert!(error.to_string().contains(expect), "{error}");
+            }
             other => panic!("{other:?}"),
         }
     }

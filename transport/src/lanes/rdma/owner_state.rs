@@ -88,7 +88,7 @@ impl OwnerState {
     /// Errors, in words.
     fn add_region(&self, body: &[u8]) -> Result<(), String> {
         let region = Region::decode(body, self.rails)?;
-        take_note(&mut self.regions(), region.id, region)
+        take_note(&mut self.regions(), region.id, region).map_err(|error| error.to_string())
     }
 
     /// A region that its owner has taken back from its devices. Errors, in words.

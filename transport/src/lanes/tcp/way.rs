@@ -9,6 +9,7 @@ use crate::memory::{RegionId, take_note};
 use crate::net::control::hello::Region;
 use crate::net::socket::Socket;
 use crate::speed::link_speed::LinkSpeed;
+use crate::wire_error::WireError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,8 +62,8 @@ impl TcpWay {
         self.regions().iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
     }
 
-    /// A region that came later than the others. Errors, in words.
-    pub(crate) fn add_region(&self, region: Region) -> Result<(), String> {
+    /// A region that came later than the others. Errors: it is known already, or there are too many.
+    pub(crate) fn add_region(&self, region: Region) -> Result<(), WireError> {
         take_note(&mut self.regions(), region.id, region.len)
     }
 

@@ -13,10 +13,9 @@
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
 
-use super::connect_error::ConnectError;
-use crate::agent::counts::Refusal;
 use crate::agent::peers::KnownPeer;
 use crate::memory::RegionId;
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 
@@ -73,8 +72,7 @@ impl Region {
         bytes
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut rest = Rest(bytes);
         let (id, len) = (rest.region()?, u64::from_le_bytes(rest.take()?));
         let (offset, has_file) = (u64::from_le_bytes(rest.take()?), rest.take::<1>()?);
@@ -84,7 +82,7 @@ impl Region {
 }
 
 /// The region that is registered no more. Errors: it is none.
-pub(crate) fn withdrawn(bytes: &[u8]) -> Result<RegionId, String> {
+pub(crate) fn withdrawn(bytes: &[u8]) -> Result<RegionId, WireError> {
     let mut rest = Rest(bytes);
     let id = rest.region()?;
     rest.end()?;
@@ -164,35 +162,17 @@ impl Said {
     }
 }
 
-/// What is wrong with how an end begins.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unspoken {
-    #[error(
-        "it speaks version {0} of the transport's protocol, this worker version {VERSION}: \
-         run the same version of Baton at both ends"
-    )]
-    Version(u16),
-    #[error("{0}")]
-    Malformed(String),
-}
-
-impl From<String> for Unspoken {
-    fn from(reason: String) -> Self {
-        Self::Malformed(reason)
-    }
-}
-
 /// What either end begins with: the content of a hello, or a challenge.
 pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
     [MAGIC.as_slice(), &VERSION.to_le_bytes(), &nonce].concat()
 }
 
 /// Checks what the other end begins with, and returns what follows it: the proof of a hello.
-pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], Unspoken> {
+pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], WireError> {
     let mut rest = Rest(bytes);
     match rest.version()? {
         VERSION => {}
-        other => return Err(Unspoken::Version(other)),
+        theirs => return Err(WireError::Version { theirs, ours: VERSION }),
     }
     rest.take::<32>()?;
     Ok(rest.0)
@@ -226,14 +206,13 @@ impl Introduction {
         bytes
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut rest = Rest(bytes);
         let purpose = match rest.take::<1>()? {
             [0] => Purpose::Control,
             [1] => Purpose::Bytes,
             [2] => Purpose::Queues,
-            [other] => return Err(format!("a connection for purpose {other}")),
+            [other] => return Err(WireError::Purpose(other)),
         };
         let (id, incarnation) = rest.who()?;
         let to = rest.who()?;
@@ -262,30 +241,38 @@ impl Identity {
         bytes
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut rest = Rest(bytes);
         let (who, fingerprint) = (rest.who()?, u64::from_le_bytes(rest.take()?));
         rest.end()?;
         Ok(Self { who, fingerprint })
     }
 
-    /// Checks the listener's message: it is from who was meant, and knows the secret that the dialer proved itself by.
-    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), ConnectError> {
+    /// Checks the listener's message: it comes from the worker that was meant, which has the secret that the dialer
+    /// proved itself by.
+    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), IdentityError> {
         let proven = said.check(&secret.clone().into(), Proof::Listener, message);
-        let (content, _) = proven.ok_or_else(|| ConnectError::refused(Refusal::Identity, OTHER_SECRET))?;
-        let answers = Self::decode(content).map_err(ConnectError::lie)?;
-        if answers != self {
-            let (((id, life), layout), ((meant, meant_life), expected)) =
-                ((answers.who, answers.fingerprint), (self.who, self.fingerprint));
-            let reason = format!(
-                "worker {id} in its life {life} (layout {layout:x}) answers where {meant} in its life {meant_life} \
-                 (layout {expected:x}) was meant"
-            );
-            return Err(ConnectError::refused(Refusal::Identity, reason));
-        }
-        Ok(())
+        let (content, _) = proven.ok_or(IdentityError::OtherSecret)?;
+        let answers = Self::decode(content)?;
+        if answers == self { Ok(()) } else { Err(IdentityError::Other { answers, meant: self }) }
     }
+}
+
+/// Why a listener is not taken for the worker that was dialed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// Its proof was made with another secret.
+    #[error("{OTHER_SECRET}")]
+    OtherSecret,
+    /// It is another worker, another life of the worker, or its regions have another layout.
+    #[error(
+        "worker {} in its life {} (layout {:x}) answers where {} in its life {} (layout {:x}) was meant",
+        answers.who.0, answers.who.1, answers.fingerprint, meant.who.0, meant.who.1, meant.fingerprint
+    )]
+    Other { answers: Identity, meant: Identity },
+    /// It proved itself, and its message is broken.
+    #[error(transparent)]
+    Wire(#[from] WireError),
 }
 
 /// What is wrong where a proof does not hold.
@@ -307,37 +294,37 @@ pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
 pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
 
 impl Rest<'_> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (part, rest) = self.0.split_first_chunk().ok_or("a message that ends too early")?;
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (part, rest) = self.0.split_first_chunk().ok_or(WireError::TooShort)?;
         self.0 = rest;
         Ok(*part)
     }
 
     /// The version that is spoken.
-    pub(crate) fn version(&mut self) -> Result<u16, String> {
+    pub(crate) fn version(&mut self) -> Result<u16, WireError> {
         if &self.take::<6>()? != MAGIC {
-            return Err("not the protocol of an agent".to_owned());
+            return Err(WireError::Foreign);
         }
         Ok(u16::from_le_bytes(self.take()?))
     }
 
-    fn region(&mut self) -> Result<RegionId, String> {
+    fn region(&mut self) -> Result<RegionId, WireError> {
         Ok(RegionId(u32::from_le_bytes(self.take()?)))
     }
 
-    pub(crate) fn who(&mut self) -> Result<(WorkerId, Incarnation), String> {
+    pub(crate) fn who(&mut self) -> Result<(WorkerId, Incarnation), WireError> {
         Ok((WorkerId(u32::from_le_bytes(self.take()?)), Incarnation(u64::from_le_bytes(self.take()?))))
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, String> {
+    pub(crate) fn text(&mut self) -> Result<String, WireError> {
         let len = usize::from(u16::from_le_bytes(self.take()?));
-        let (text, rest) = self.0.split_at_checked(len).ok_or("a text that ends too early")?;
+        let (text, rest) = self.0.split_at_checked(len).ok_or(WireError::TooShort)?;
         self.0 = rest;
-        String::from_utf8(text.to_vec()).map_err(|_| "a text that is not UTF-8".to_owned())
+        String::from_utf8(text.to_vec()).map_err(|_| WireError::NotUtf8)
     }
 
-    pub(crate) fn end(&self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err("a message that goes on after its end".to_owned()) }
+    pub(crate) fn end(&self) -> Result<(), WireError> {
+        if self.0.is_empty() { Ok(()) } else { Err(WireError::TooLong(self.0.len())) }
     }
 }
 
@@ -376,10 +363,11 @@ mod tests {
         let mut bytes = opening([1; 32]);
         assert_eq!(check_opening(&bytes), Ok(&[][..]));
         bytes[6] = 4;
-        assert_eq!(check_opening(&bytes), Err(Unspoken::Version(4)));
+        let version = Err(WireError::Version { theirs: 4, ours: VERSION });
+        assert_eq!(check_opening(&bytes), version);
         // Of the version alone, too: what follows may mean something else there.
-        assert_eq!(check_opening(&bytes[..8]), Err(Unspoken::Version(4)));
-        assert!(matches!(check_opening(b"GET / HTTP/1.1"), Err(Unspoken::Malformed(_))));
+        assert_eq!(check_opening(&bytes[..8]), version);
+        assert_eq!(check_opening(b"GET / HTTP/1.1"), Err(WireError::Foreign));
     }
 
     #[test]
@@ -423,7 +411,7 @@ mod tests {
         let answer = listener.prove(&accepted, Proof::Listener, &identity.encode());
         assert_eq!(identity.check(&mut said.clone(), &secret, &answer), Ok(()));
 
-        let refused = Err(ConnectError::refused(Refusal::Identity, OTHER_SECRET));
+        let refused = Err(IdentityError::OtherSecret);
         assert_eq!(identity.check(&mut said.clone(), &other, &answer), refused);
         let relayed = dialled(&secret, b"another channel", &introduction().encode());
         assert_eq!(identity.check(&mut relayed.0.clone(), &secret, &answer), refused, "another channel");
