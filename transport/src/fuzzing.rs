@@ -3,6 +3,7 @@
 
 use crate::agent::metadata;
 use crate::agent::peers::KnownPeer;
+use crate::fields::read_region;
 use crate::lanes::rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lanes::rdma::fuzzing_ends as rdma_ends;
 use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
@@ -10,9 +11,7 @@ use crate::lanes::tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
 use crate::memory::RegionId;
 use crate::net::control::channel::Channel;
 use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::net::control::hello::{
-    HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn,
-};
+use crate::net::control::hello::{HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening};
 use crate::net::socket::Socket;
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
@@ -97,7 +96,7 @@ fn body(bytes: &[u8]) {
     if let Ok(region) = Region::decode(bytes) {
         assert_eq!(Region::decode(&region.encode()), Ok(region));
     }
-    let _ = withdrawn(bytes);
+    let _ = read_region(bytes);
 }
 
 /// What either end of a control connection hears, by the machine that hears it.

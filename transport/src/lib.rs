@@ -2,7 +2,9 @@
 
 mod agent;
 mod bounded_thread;
+mod clock;
 mod failure;
+mod fields;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -8,6 +8,7 @@
 
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::memory::copy::copy_racing;
 use crate::transfer::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
@@ -66,11 +67,6 @@ struct Cursor {
     piece: usize,
     /// Bytes of the piece that are copied.
     offset: usize,
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl Transfer {

@@ -7,6 +7,7 @@
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::transfer::prepared::{PlanGuard, Reusable};
 use crate::transfer::{Transfer, Work};
 use crate::wake::{Doorbell, Wake};
@@ -69,11 +70,6 @@ enum Caller {
     Owner(TransferId),
     /// Whoever waits for it.
     Waiting(SyncSender<Result<TransferReport, TransferError>>),
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed, and rails are judged and tried again by it")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }
 
 impl<O, S> LaneQueue<O, S> {

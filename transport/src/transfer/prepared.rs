@@ -5,8 +5,8 @@
 use crate::agent::event::{TransferError, TransferReport};
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::lane_queue::now;
 use crate::lanes::rdma::ReadPlan;
 use crate::lanes::tcp::{self, StreamPlan};
 use crate::transfer::claims::Claim;

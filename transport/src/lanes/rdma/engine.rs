@@ -1,18 +1,19 @@
 //! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for
 //! rails that fail in `recovery`.
 
+use super::completions::{Completed, Room};
 use super::owner::OwnerConnection;
 use super::owner_state::FRAME_BYTES_MAX;
-use super::queue::{Completed, Room};
-use super::rail::Rail;
+use super::port::Port;
 use super::reader::{EndedRead, ReaderConnection};
 use super::transfers::Active;
-use super::wire::RailAnew;
+use super::wire::{ExchangeError, RemadeRail};
 use super::{Order, Verbs};
 use crate::agent::counts::Refusal;
 use crate::agent::event::{TransferError, TransferId};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::{Orders, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::Orders;
 use crate::lanes::rails::RailFault;
 use crate::net::control::{Channel, ChannelError, turn_away};
 use crate::wake::{Doorbell, Wake, timespec};
@@ -28,8 +29,8 @@ use std::sync::Arc;
 const OWNERS_MAX: usize = 4096;
 /// What is waited for.
 const BELL: u64 = 0;
-/// A rail's completions: so much and its place.
-const RAIL: u64 = 1 << 8;
+/// A port's completions: so much and its place.
+const PORT: u64 = 1 << 8;
 /// The connection of an owner, or of a reader: so much and its number.
 const OWNER: u64 = 1 << 62;
 const READER: u64 = 1 << 63;
@@ -48,7 +49,7 @@ pub(super) struct Engine<'a> {
     /// Carried out; kept for its room.
     orders: Orders<Order, Channel>,
     closed: bool,
-    /// Rails on which queue pairs were destroyed, and the room for completions that these had.
+    /// Ports on which queue pairs were destroyed, and the room for completions that these had.
     pub(super) given_up: Vec<(usize, Room)>,
     /// Whether a read ended since this was last asked.
     pub(super) progressed: bool,
@@ -69,12 +70,12 @@ pub(crate) fn run(agent: &AgentShared) -> io::Result<()> {
 }
 
 /// What tells the thread of orders and of completions.
-pub(super) fn listen(bell: &Doorbell, rails: &[Rail]) -> io::Result<OwnedFd> {
+pub(super) fn listen(bell: &Doorbell, ports: &[Port]) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     // Edge-triggered: see `Doorbell`.
     epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-    for (place, rail) in rails.iter().enumerate() {
-        epoll::add(&epoll, rail.fd(), EventData::new_u64(RAIL + place as u64), EventFlags::IN)?;
+    for (place, port) in ports.iter().enumerate() {
+        epoll::add(&epoll, port.fd(), EventData::new_u64(PORT + place as u64), EventFlags::IN)?;
     }
     Ok(epoll)
 }
@@ -120,7 +121,7 @@ impl<'a> Engine<'a> {
                     BELL => {}
                     reader if reader & READER != 0 => self.hear(reader & !READER, event.flags),
                     owner if owner & OWNER != 0 => self.serve(owner & !OWNER, event.flags),
-                    rail => self.complete((rail - RAIL) as usize),
+                    port => self.complete((port - PORT) as usize),
                 }
             }
         }
@@ -135,7 +136,7 @@ impl<'a> Engine<'a> {
             self.progressed = false;
             while now().duration_since(begin) < for_long {
                 poll(self.epoll, events, Some(&at_once))?;
-                (0..self.verbs.rails.len()).for_each(|rail| self.take(rail));
+                (0..self.verbs.ports.len()).for_each(|port| self.take(port));
                 if self.progressed || self.verbs.lane_queue.bell().is_rung() || !events.is_empty() {
                     return Ok(());
                 }
@@ -195,7 +196,7 @@ impl<'a> Engine<'a> {
         // It may have left while it waited.
         let stays = !reader.link.is_gone();
         for (place, reason) in lacks {
-            let name = &self.verbs.rails[reader.way.rails[place]].name;
+            let name = &self.verbs.ports[place].name;
             self.agent.rail_put_aside(&reader.link, name, RailFault::Failed, &reason);
         }
         self.readers.insert(number, reader);
@@ -367,8 +368,8 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timesp
 }
 
 /// Handles what an owner said. `answers` gets what it says of rails.
-fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RailAnew>) -> Result<(), ChannelError> {
-    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
+fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RemadeRail>) -> Result<(), ChannelError> {
+    let refuse = |error: ExchangeError| ChannelError::Refused(Refusal::Protocol, error.to_string());
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
         answers.extend(reader.way.owner.hear(&frame).map_err(refuse)?);

@@ -164,13 +164,13 @@ impl Library {
 }
 
 /// The devices that there are.
-pub(crate) struct Devices {
+pub(crate) struct DeviceList {
     library: Arc<Library>,
     list: NonNull<*mut layout::Device>,
     count: usize,
 }
 
-impl Devices {
+impl DeviceList {
     /// Looks for them.
     pub(crate) fn new(library: &Arc<Library>) -> io::Result<Self> {
         let mut count = 0;
@@ -204,7 +204,7 @@ impl Devices {
     }
 }
 
-impl Drop for Devices {
+impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: it is a list of the library's. Devices that are open stay.
         unsafe { (self.library.free_devices)(self.list.as_ptr()) }
@@ -258,17 +258,17 @@ impl Drop for Context {
 }
 
 /// What belongs together on a device: queue pairs, and the memory that they reach.
-pub(crate) struct Domain {
+pub(crate) struct ProtectionDomain {
     pub(crate) context: Arc<Context>,
     raw: NonNull<layout::Domain>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Domain {}
+unsafe impl Send for ProtectionDomain {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Domain {}
+unsafe impl Sync for ProtectionDomain {}
 
-impl Domain {
+impl ProtectionDomain {
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
         // SAFETY: the device is open.
         let raw = unsafe { (context.library.make_domain)(context.raw.as_ptr()) };
@@ -279,7 +279,12 @@ impl Domain {
     ///
     /// # Safety
     /// So many bytes are mapped there as long as the value lives.
-    pub(crate) unsafe fn register(self: &Arc<Self>, address: usize, len: usize, access: c_uint) -> io::Result<Region> {
+    pub(crate) unsafe fn register(
+        self: &Arc<Self>,
+        address: usize,
+        len: usize,
+        access: c_uint,
+    ) -> io::Result<MemoryRegion> {
         let (library, pointer) = (&self.context.library, std::ptr::without_provenance_mut(address));
         let raw = match library.register_relaxed {
             // SAFETY: the caller says so. The address is both where it is and how it is addressed.
@@ -289,7 +294,7 @@ impl Domain {
             // SAFETY: the caller says so.
             None => unsafe { (library.register)(self.raw.as_ptr(), pointer, len, access as c_int) },
         };
-        Ok(Region { domain: self.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
+        Ok(MemoryRegion { domain: self.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
     }
 
     /// Lends the device a memory of another device, by its dma-buf, as if it were at `address`. `None`: the
@@ -300,17 +305,17 @@ impl Domain {
         address: usize,
         len: usize,
         access: c_uint,
-    ) -> Option<io::Result<Region>> {
+    ) -> Option<io::Result<MemoryRegion>> {
         let register = self.context.library.register_dma_buf?;
         let access = (access | layout::RELAXED_ORDERING) as c_int;
         // SAFETY: the kernel looks at the file, and refuses what is none of a device's.
         let raw = unsafe { register(self.raw.as_ptr(), offset, len, address as u64, file, access) };
         let region = NonNull::new(raw).ok_or_else(last_error);
-        Some(region.map(|raw| Region { domain: self.clone(), raw }))
+        Some(region.map(|raw| MemoryRegion { domain: self.clone(), raw }))
     }
 }
 
-impl Drop for Domain {
+impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this: whatever was made in it holds it.
         ended("protection domain", unsafe { (self.context.library.end_domain)(self.raw.as_ptr()) });
@@ -318,17 +323,17 @@ impl Drop for Domain {
 }
 
 /// Memory that a device may use.
-pub(crate) struct Region {
-    domain: Arc<Domain>,
+pub(crate) struct MemoryRegion {
+    domain: Arc<ProtectionDomain>,
     raw: NonNull<layout::Region>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Region {}
+unsafe impl Send for MemoryRegion {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MemoryRegion {}
 
-impl Region {
+impl MemoryRegion {
     /// The key for requests of this end.
     pub(crate) fn local_key(&self) -> u32 {
         // SAFETY: it is registered, and the library does not change it.
@@ -342,7 +347,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this.
         ended("registration", unsafe { (self.domain.context.library.deregister)(self.raw.as_ptr()) });
@@ -350,17 +355,17 @@ impl Drop for Region {
 }
 
 /// Where completions are told that are waited for.
-pub(crate) struct Channel {
+pub(crate) struct CompletionChannel {
     context: Arc<Context>,
     raw: NonNull<layout::Channel>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Channel {}
+unsafe impl Send for CompletionChannel {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Channel {}
+unsafe impl Sync for CompletionChannel {}
 
-impl Channel {
+impl CompletionChannel {
     /// One that does not block.
     pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
         // SAFETY: the device is open.
@@ -389,7 +394,7 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for CompletionChannel {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this: queues that tell there hold it.
         ended("completion channel", unsafe { (self.context.library.end_channel)(self.raw.as_ptr()) });
@@ -398,7 +403,7 @@ impl Drop for Channel {
 
 /// Where a device puts the completions of some queue pairs.
 pub(crate) struct CompletionQueue {
-    channel: Arc<Channel>,
+    channel: Arc<CompletionChannel>,
     raw: NonNull<layout::CompletionQueue>,
 }
 
@@ -409,7 +414,7 @@ unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// Room for `entries`; when armed, the channel tells `number` at the next one.
-    pub(crate) fn new(channel: &Arc<Channel>, entries: u32, number: u64) -> io::Result<Self> {
+    pub(crate) fn new(channel: &Arc<CompletionChannel>, entries: u32, number: u64) -> io::Result<Self> {
         let context = &channel.context;
         let (entries, number) = (entries as c_int, std::ptr::without_provenance_mut(number as usize));
         // SAFETY: the device is open, and the channel is one of its own. The number is only handed back.
@@ -457,7 +462,7 @@ fn no_call() -> io::Error {
 pub(crate) struct Pair {
     // Before what it was made of: fields drop in order, and its end is this value's drop, which comes before them all.
     raw: NonNull<layout::Pair>,
-    domain: Arc<Domain>,
+    domain: Arc<ProtectionDomain>,
     _completions: Arc<CompletionQueue>,
 }
 
@@ -468,7 +473,11 @@ unsafe impl Sync for Pair {}
 
 impl Pair {
     /// One that is not connected yet, with room for so many requests.
-    pub(crate) fn new(domain: &Arc<Domain>, completions: &Arc<CompletionQueue>, requests: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
+        requests: u32,
+    ) -> io::Result<Self> {
         let queue = completions.raw.as_ptr();
         let mut init = PairInit {
             context: null_mut(),

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::{SPIN, Streams, TcpWay};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::wake::Wake;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::plan::new_number;
 use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
 use crate::agent::counts::Refusal;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::memory::RegionId;
 use crate::net::control::ConnectError;
 use crate::net::socket::Socket;

@@ -3,7 +3,7 @@
 
 use super::asker::Asker;
 use super::plan::{Request, StreamPlan};
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::lanes::rails::Rails;
 use crate::memory::{RegionId, take_note};
 use crate::net::control::hello::Region;

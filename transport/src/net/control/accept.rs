@@ -3,9 +3,10 @@
 
 use super::channel::Channel;
 use super::serve::Serving;
-use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX, now};
+use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX};
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::Refusal;
+use crate::clock::now;
 use crate::failure::Failure;
 use crate::net::socket::Socket;
 use rustix::event::epoll::{self, EventData, EventFlags};

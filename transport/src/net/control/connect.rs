@@ -11,8 +11,9 @@ use crate::agent::event::TransferReport;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
+use crate::fields::read_region;
 use crate::lanes::Probe;
-use crate::lanes::lane_queue::now;
 use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
@@ -411,7 +412,7 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
 
 /// A region that is registered no more. Prepared transfers out of it keep what they have mapped.
 pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), WireError> {
-    let id = hello::withdrawn(&frame.body)?;
+    let id = read_region(&frame.body)?;
     match &link.way {
         Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
         Way::Tcp(way) => way.withdraw_region(id),

@@ -14,6 +14,7 @@
 //! each other.
 
 use crate::agent::peers::KnownPeer;
+use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
@@ -65,28 +66,16 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut bytes = self.id.0.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&self.len.to_le_bytes());
-        bytes.extend_from_slice(&self.offset.unwrap_or(0).to_le_bytes());
-        bytes.push(u8::from(self.offset.is_some()));
-        bytes
+        let fields = FieldWriter::default().region(self.id).u64(self.len);
+        fields.u64(self.offset.unwrap_or(0)).u8(self.offset.is_some().into()).finish()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut rest = Rest(bytes);
-        let (id, len) = (rest.region()?, u64::from_le_bytes(rest.take()?));
-        let (offset, has_file) = (u64::from_le_bytes(rest.take()?), rest.take::<1>()?);
-        rest.end()?;
-        Ok(Self { id, len, offset: (has_file == [1]).then_some(offset) })
+        let mut fields = FieldReader::new(bytes);
+        let (id, len, offset, has_file) = (fields.region()?, fields.u64()?, fields.u64()?, fields.u8()? == 1);
+        fields.end()?;
+        Ok(Self { id, len, offset: has_file.then_some(offset) })
     }
-}
-
-/// The region that is registered no more. Errors: it is none.
-pub(crate) fn withdrawn(bytes: &[u8]) -> Result<RegionId, WireError> {
-    let mut rest = Rest(bytes);
-    let id = rest.region()?;
-    rest.end()?;
-    Ok(id)
 }
 
 /// What a connection is for.
@@ -164,18 +153,31 @@ impl Said {
 
 /// What either end begins with: the content of a hello, or a challenge.
 pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
-    [MAGIC.as_slice(), &VERSION.to_le_bytes(), &nonce].concat()
+    begin().bytes(&nonce).finish()
+}
+
+/// Begins a message that is understood in all versions: it says that an agent sends it, and which version that speaks.
+pub(crate) fn begin() -> FieldWriter {
+    FieldWriter::default().bytes(MAGIC).u16(VERSION)
+}
+
+/// Checks what such a message begins with.
+pub(crate) fn check_begin(fields: &mut FieldReader<'_>) -> Result<(), WireError> {
+    if &fields.bytes()? != MAGIC {
+        return Err(WireError::Foreign);
+    }
+    match fields.u16()? {
+        VERSION => Ok(()),
+        theirs => Err(WireError::Version { theirs, ours: VERSION }),
+    }
 }
 
 /// Checks what the other end begins with, and returns what follows it: the proof of a hello.
 pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], WireError> {
-    let mut rest = Rest(bytes);
-    match rest.version()? {
-        VERSION => {}
-        theirs => return Err(WireError::Version { theirs, ours: VERSION }),
-    }
-    rest.take::<32>()?;
-    Ok(rest.0)
+    let mut fields = FieldReader::new(bytes);
+    check_begin(&mut fields)?;
+    fields.bytes::<32>()?;
+    Ok(fields.rest())
 }
 
 /// How a dialer introduces itself.
@@ -191,35 +193,29 @@ pub(crate) struct Introduction {
 
 impl Introduction {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![match self.purpose {
+        let purpose = match self.purpose {
             Purpose::Control => 0,
             Purpose::Bytes => 1,
             Purpose::Queues => 2,
-        }];
-        put_who(&mut bytes, (self.from.id, self.from.incarnation));
-        put_who(&mut bytes, self.to);
-        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
-        bytes.extend_from_slice(&self.from.address.process.to_le_bytes());
-        for text in [&self.from.name, &self.from.address.unix, &self.from.address.tcp] {
-            put_text(&mut bytes, text);
-        }
-        bytes
+        };
+        let KnownPeer { id, incarnation, name, address } = &self.from;
+        let fields = FieldWriter::default().u8(purpose).who((*id, *incarnation)).who(self.to);
+        let fields = fields.u64(self.fingerprint).u64(address.process);
+        fields.text(name).text(&address.unix).text(&address.tcp).finish()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut rest = Rest(bytes);
-        let purpose = match rest.take::<1>()? {
-            [0] => Purpose::Control,
-            [1] => Purpose::Bytes,
-            [2] => Purpose::Queues,
-            [other] => return Err(WireError::Purpose(other)),
+        let mut fields = FieldReader::new(bytes);
+        let purpose = match fields.u8()? {
+            0 => Purpose::Control,
+            1 => Purpose::Bytes,
+            2 => Purpose::Queues,
+            other => return Err(WireError::Purpose(other)),
         };
-        let (id, incarnation) = rest.who()?;
-        let to = rest.who()?;
-        let fingerprint = u64::from_le_bytes(rest.take()?);
-        let process = u64::from_le_bytes(rest.take()?);
-        let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
-        rest.end()?;
+        let ((id, incarnation), to) = (fields.who()?, fields.who()?);
+        let (fingerprint, process) = (fields.u64()?, fields.u64()?);
+        let (name, unix, tcp) = (fields.text()?, fields.text()?, fields.text()?);
+        fields.end()?;
         let from = KnownPeer { id, incarnation, name, address: PeerAddress { process, unix, tcp } };
         Ok(Self { purpose, from, to, fingerprint })
     }
@@ -235,16 +231,13 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_who(&mut bytes, self.who);
-        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
-        bytes
+        FieldWriter::default().who(self.who).u64(self.fingerprint).finish()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
-        let mut rest = Rest(bytes);
-        let (who, fingerprint) = (rest.who()?, u64::from_le_bytes(rest.take()?));
-        rest.end()?;
+        let mut fields = FieldReader::new(bytes);
+        let (who, fingerprint) = (fields.who()?, fields.u64()?);
+        fields.end()?;
         Ok(Self { who, fingerprint })
     }
 
@@ -278,59 +271,10 @@ pub(crate) enum IdentityError {
 /// What is wrong where a proof does not hold.
 pub(crate) const OTHER_SECRET: &str = "it does not know this cluster's secret";
 
-fn put_who(bytes: &mut Vec<u8>, (id, incarnation): (WorkerId, Incarnation)) {
-    bytes.extend_from_slice(&id.0.to_le_bytes());
-    bytes.extend_from_slice(&incarnation.0.to_le_bytes());
-}
-
-/// Appends a text, of which a kilobyte is the most.
-pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let text = &text.as_bytes()[..text.floor_char_boundary(1024)];
-    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(text);
-}
-
-/// What is left of a message.
-pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
-
-impl Rest<'_> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (part, rest) = self.0.split_first_chunk().ok_or(WireError::TooShort)?;
-        self.0 = rest;
-        Ok(*part)
-    }
-
-    /// The version that is spoken.
-    pub(crate) fn version(&mut self) -> Result<u16, WireError> {
-        if &self.take::<6>()? != MAGIC {
-            return Err(WireError::Foreign);
-        }
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-
-    fn region(&mut self) -> Result<RegionId, WireError> {
-        Ok(RegionId(u32::from_le_bytes(self.take()?)))
-    }
-
-    pub(crate) fn who(&mut self) -> Result<(WorkerId, Incarnation), WireError> {
-        Ok((WorkerId(u32::from_le_bytes(self.take()?)), Incarnation(u64::from_le_bytes(self.take()?))))
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String, WireError> {
-        let len = usize::from(u16::from_le_bytes(self.take()?));
-        let (text, rest) = self.0.split_at_checked(len).ok_or(WireError::TooShort)?;
-        self.0 = rest;
-        String::from_utf8(text.to_vec()).map_err(|_| WireError::NotUtf8)
-    }
-
-    pub(crate) fn end(&self) -> Result<(), WireError> {
-        if self.0.is_empty() { Ok(()) } else { Err(WireError::TooLong(self.0.len())) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::read_region;
     use proptest::prelude::*;
 
     fn introduction() -> Introduction {
@@ -379,8 +323,8 @@ mod tests {
             (0..bytes.len()).for_each(|len| assert!(Region::decode(&bytes[..len]).is_err(), "{len} bytes"));
             assert!(Region::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
         }
-        assert_eq!(withdrawn(&7_u32.to_le_bytes()), Ok(RegionId(7)));
-        assert!(withdrawn(&[0; 3]).is_err() && withdrawn(&[0; 5]).is_err());
+        assert_eq!(read_region(&7_u32.to_le_bytes()), Ok(RegionId(7)));
+        assert!(read_region(&[0; 3]).is_err() && read_region(&[0; 5]).is_err());
     }
 
     /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as

@@ -31,6 +31,7 @@ use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
 use crate::agent::peers::Attempt;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
 use crate::wire_error::WireError;
@@ -186,14 +187,6 @@ struct Loop<'a> {
     looks: VecDeque<(Instant, Weak<Link>)>,
     /// When people were told last that somebody speaks another version.
     version_told: Option<Instant>,
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "connections that keep silent end by it, and failed ones are tried again"
-)]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The thread's body. Returns after [`Control::close`], or when it cannot go on, with every connection closed.

@@ -3,11 +3,12 @@
 
 use super::connect_error::DialError;
 use super::dial::{self, Dialled};
-use super::{Loop, Role, now};
+use super::{Loop, Role};
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::lanes::Lane;
 use crate::speed::link_speed::Slow;
 use crate::speed::ranking;

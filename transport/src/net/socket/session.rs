@@ -4,7 +4,7 @@
 //! nothing is taken for whole that was cut off.
 
 use super::{SendBuffer, is_tls, receive, send};
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::memory::copy::copy_racing_cached;
 use crate::net::control::hello::HELLO_BYTES_MAX;
 use rustls::Connection;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::lanes::rails::Rails;
 use std::sync::Mutex;
 

@@ -29,6 +29,7 @@ pub use way::FileWay;
 
 use crate::agent::event::TransferId;
 use crate::bounded_thread::{BoundedThread, Late};
+use crate::clock::now;
 use crate::failure::Failure;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::speed::storage_speed::StorageSpeeds;
@@ -41,7 +42,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stripes::Stripes;
 use way::Engine;
 use work::{Posted, Work};
@@ -176,11 +177,6 @@ struct Orders {
     closed: bool,
     /// The thread ended: nobody carries orders out any more, and who posts is refused so.
     broken: Option<PostError>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,7 +3,8 @@
 use super::client::{Connections, JOURNAL, Journal};
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectPlan, Plan};
-use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error, now};
+use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error};
+use crate::clock::now;
 use crate::memory::Memory;
 use crate::random;
 use bytes::Bytes;

@@ -3,8 +3,9 @@
 use super::plan::ObjectPlan;
 use super::prepared::ObjectSlot;
 use super::requests::{Abandoned, Needed, Requests};
-use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock, now};
+use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock};
 use crate::agent::event::TransferId;
+use crate::clock::now;
 use crate::failure::caught;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
-//! A rail: one port of one RDMA device, opened, with the memory that is registered there.
+//! One port of one RDMA device, opened, with the memory that is registered there.
 //!
 //! This file and `queue` are all that uses `verbs`. What is deliberately absent: any permission for peers to write.
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
+use super::completions::Completions;
 use super::nearness::Nearness;
 use super::promise;
-use super::queue::Completions;
 use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
-use super::verbs::{Channel, Context, Devices, Domain, Library, Region};
-use super::wire::{GidKind, RAILS_MAX, RailAddress};
+use super::verbs::{CompletionChannel, Context, DeviceList, Library, MemoryRegion, ProtectionDomain};
+use super::wire::{GidKind, PORTS_MAX, PortAddress};
 use crate::agent::config::{RdmaConfig, RdmaService};
 use crate::memory::{DeviceMemory, Memory};
 use std::io;
@@ -29,12 +29,12 @@ const NO_GID: &str = "its port has no GID that could be used";
 const READS_UNDER_WAY_MAX: i32 = 16;
 
 /// A port that queue pairs are made on. Dropped after them.
-pub(super) struct Rail {
+pub(super) struct Port {
     /// Device and port, for people.
     pub(super) name: String,
-    pub(super) domain: Arc<Domain>,
-    /// Where the completions of every queue pair of the rail are told.
-    pub(super) channel: Arc<Channel>,
+    pub(super) domain: Arc<ProtectionDomain>,
+    /// Where the completions of every queue pair of the port are told.
+    pub(super) channel: Arc<CompletionChannel>,
     /// Those of readers' queue pairs go there.
     pub(super) completions: Arc<Completions>,
     pub(super) number: u8,
@@ -47,28 +47,28 @@ pub(super) struct Rail {
     folder: PathBuf,
     card: PathBuf,
     /// As it was when it was opened.
-    address: RailAddress,
+    address: PortAddress,
     registered: Mutex<Vec<Registered>>,
 }
 
-/// A rail's port as it is at some time: one that went down may come back otherwise.
-pub(super) struct Port {
+/// A port as it is at some time: one that went down may come back otherwise.
+pub(super) struct PortState {
     pub(super) number: u8,
     /// Which entry of the port's table of GIDs it speaks by.
     pub(super) gid_index: u8,
     /// How peers address it.
-    pub(super) address: RailAddress,
+    pub(super) address: PortAddress,
 }
 
 /// Memory that the device may read and write. The registration ends before the memory does: fields drop in this order.
 struct Registered {
-    region: Region,
+    region: MemoryRegion,
     memory: Arc<dyn Memory>,
     /// How often it was registered and not taken back since.
     times: usize,
 }
 
-/// The keys of a memory on one rail.
+/// The keys of a memory on one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     /// For this agent's own reads into it.
@@ -80,13 +80,13 @@ pub(super) struct Keys {
 /// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some
 /// may be down and come up later, but one is needed to begin with. Those nearest to this process' memory come
 /// first. Errors: why there is none, in words.
-pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Port>, String> {
     open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
 
 /// The same by this library, with what is told under `system`.
-pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Rail>, String> {
-    let devices = Devices::new(library).map_err(|error| match error.raw_os_error() {
+pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Port>, String> {
+    let devices = DeviceList::new(library).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOSYS) => "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned(),
         _ => error.to_string(),
     })?;
@@ -94,7 +94,7 @@ pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig
     let mut all: Vec<_> = devices.all().collect();
     let near = Nearness::of_process(system);
     all.sort_by_cached_key(|(name, _)| near.distance(&class(system, name).join("device")));
-    let (mut rails, mut passed_over) = (Vec::new(), Vec::new());
+    let (mut opened, mut passed_over) = (Vec::new(), Vec::new());
     let mut any_active = false;
     for (name, open) in all {
         let wants = |port: Option<u8>| {
@@ -107,12 +107,12 @@ pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig
         if !wants(None) {
             continue;
         }
-        let ports = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
+        let found = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
             let context = Arc::new(context);
-            ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
+            wanted_ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
         });
-        let (context, ports) = match ports {
-            Ok(opened) => opened,
+        let (context, ports) = match found {
+            Ok(found) => found,
             Err(reason) => {
                 passed_over.push(format!("{name}: {reason}"));
                 continue;
@@ -124,13 +124,13 @@ pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig
                 passed_over.push(format!("{name} port {number}: {NOT_ACTIVE}"));
             }
             // One that is down is waited for where it is named.
-            if rails.len() == RAILS_MAX || !(is_active || is_named) {
+            if opened.len() == PORTS_MAX || !(is_active || is_named) {
                 continue;
             }
-            match Rail::open(&context, (&name, number), &attributes, &class(system, &name), config) {
-                Ok(rail) => {
+            match Port::open(&context, (&name, number), &attributes, &class(system, &name), config) {
+                Ok(port) => {
                     any_active |= is_active;
-                    rails.push(rail);
+                    opened.push(port);
                 }
                 Err(reason) => passed_over.push(format!("{name} port {number}: {reason}")),
             }
@@ -140,7 +140,7 @@ pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig
         tracing::warn!(reason = passed_over.join("; "), "not every RDMA device that is named can be used now");
     }
     match (!any_active, passed_over.is_empty()) {
-        (false, _) => Ok(rails),
+        (false, _) => Ok(opened),
         (true, false) => Err(passed_over.join("; ")),
         (true, true) if !is_named => Err("no device".to_owned()),
         (true, true) => Err(format!("no device of the name {}", config.devices.join(" or "))),
@@ -162,8 +162,9 @@ fn cannot_be_opened(error: &io::Error) -> String {
     }
 }
 
-/// The active ones of a device's ports that are wanted; the first of them where none is active. Errors, in words.
-fn ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
+/// Returns the active ones of a device's ports that are wanted; the first of them where none is active. Errors, in
+/// words.
+fn wanted_ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
     let count = context.attributes().map_err(|error| error.to_string())?.ports;
     let mut wanted = (FIRST_PORT..=count).filter(|&number| wants(number)).peekable();
     let first = *wanted.peek().ok_or("it has no such port")?;
@@ -175,8 +176,8 @@ fn ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortA
     Ok(active)
 }
 
-impl Rail {
-    /// A rail on port `number` of a device that is open, of which the system tells in `class`.
+impl Port {
+    /// Port `number` of a device that is open, of which the system tells in `class`.
     fn open(
         context: &Arc<Context>,
         (device, number): (&str, u8),
@@ -190,10 +191,10 @@ impl Rail {
         let folder = class.join("ports").join(number.to_string());
         let gids = gids(context, (number, attributes), &folder, ethernet);
         let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(NO_GID)?;
-        let channel = Arc::new(Channel::new(context).map_err(explain)?);
-        let domain = Arc::new(Domain::new(context).map_err(explain)?);
+        let channel = Arc::new(CompletionChannel::new(context).map_err(explain)?);
+        let domain = Arc::new(ProtectionDomain::new(context).map_err(explain)?);
         let most = |device_max: i32| device_max.clamp(0, READS_UNDER_WAY_MAX) as u8;
-        let address = RailAddress {
+        let address = PortAddress {
             kind,
             gid,
             lid: attributes.lid,
@@ -218,13 +219,13 @@ impl Rail {
         })
     }
 
-    /// How peers addressed it when it was opened: which rail of theirs it belongs to does not change.
-    pub(super) fn address(&self) -> RailAddress {
+    /// How peers addressed it when it was opened: which port of theirs it belongs to does not change.
+    pub(super) fn address(&self) -> PortAddress {
         self.address.clone()
     }
 
     /// Its port as it is now. Errors: nothing can be read over it now, in words.
-    pub(super) fn port(&self) -> Result<Port, String> {
+    pub(super) fn state(&self) -> Result<PortState, String> {
         let context = &self.domain.context;
         let attributes = context.port(self.number).map_err(|error| error.to_string())?;
         if attributes.state != PORT_ACTIVE {
@@ -236,8 +237,8 @@ impl Rail {
         let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
         let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
         let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
-        let address = RailAddress { kind, gid, lid, mtu, ..self.address };
-        Ok(Port { number: self.number, gid_index, address })
+        let address = PortAddress { kind, gid, lid, mtu, ..self.address };
+        Ok(PortState { number: self.number, gid_index, address })
     }
 
     /// Bytes a second that it promises to bring, if the system tells.
@@ -250,8 +251,8 @@ impl Rail {
         self.channel.fd()
     }
 
-    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail
-    /// ends. Errors, in words.
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the port
+    /// is dropped. Errors, in words.
     pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
@@ -387,17 +388,17 @@ mod tests {
     const SECOND: PretendedDevice = PretendedDevice { name: c"b", ports_up: &[false, true] };
     const DOWN: PretendedDevice = PretendedDevice { name: c"c", ports_up: &[false] };
 
-    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why
+    /// The names of the ports of these devices, as the system tells of them, where `named` are wanted. Errors: why
     /// there is none.
     fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
         let devices_named = named.iter().map(ToString::to_string).collect();
         let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };
-        let rails = open_by(&pretended::library(devices), system, &config)?;
-        Ok(rails.into_iter().map(|rail| rail.name).collect())
+        let ports = open_by(&pretended::library(devices), system, &config)?;
+        Ok(ports.into_iter().map(|port| port.name).collect())
     }
 
     #[test]
-    fn all_active_ports_are_rails_unless_some_are_named() {
+    fn all_active_ports_are_used_unless_some_are_named() {
         let nowhere = Path::new("/nowhere");
         let all = [FIRST, SECOND, DOWN];
         let opened = |named: &[&str]| opened(&all, nowhere, named).expect("some are active");
@@ -407,8 +408,8 @@ mod tests {
         assert_eq!(opened(&["a:1", "b:1"]), ["a port 1", "b port 1"]);
         let many = [FIRST; 5];
         let count =
-            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|rails| rails.len());
-        assert_eq!(count, Ok(RAILS_MAX));
+            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|ports| ports.len());
+        assert_eq!(count, Ok(PORTS_MAX));
     }
 
     #[test]
@@ -438,17 +439,17 @@ mod tests {
         std::fs::write(kinds.join("0"), "IB/RoCE v1\n").expect("it can be written");
         std::fs::write(kinds.join("2"), "RoCE v2\n").expect("it can be written");
         let config = RdmaConfig { devices: vec!["a:1".to_owned()], ..RdmaConfig::default() };
-        let rails = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
-        let port = rails[0].port().expect("it is active");
-        assert_eq!((port.gid_index, port.address.kind, port.address.gid[15]), (2, GidKind::RoceV2, 3));
-        assert_eq!((port.address.reads, port.address.reads_of_peers), (16, 4));
+        let ports = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
+        let state = ports[0].state().expect("it is active");
+        assert_eq!((state.gid_index, state.address.kind, state.address.gid[15]), (2, GidKind::RoceV2, 3));
+        assert_eq!((state.address.reads, state.address.reads_of_peers), (16, 4));
     }
 
     #[test]
     fn without_a_device_there_is_a_reason() {
         let nowhere = Path::new("/nowhere");
         let reason = |devices: &[PretendedDevice], named: &[&str]| {
-            opened(devices, nowhere, named).expect_err("there is no rail")
+            opened(devices, nowhere, named).expect_err("there is no port")
         };
         assert_eq!(reason(&[], &[]), "no device");
         assert_eq!(reason(&[FIRST], &["x", "y"]), "no device of the name x or y");
@@ -464,15 +465,15 @@ mod tests {
     fn memory_is_lent_with_what_the_library_knows() {
         let system = Path::new("/nowhere");
         let library = pretended::library(&[FIRST]);
-        let rails = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
+        let ports = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
         let memory: Arc<dyn Memory> = Arc::new(crate::memory::sealed::SealedMemory::new("test", 4096).expect("memory"));
-        rails[0].register(&memory).expect("it is lent");
+        ports[0].register(&memory).expect("it is lent");
         assert_eq!(ACCESS.get(), LOCAL_WRITE | REMOTE_READ | RELAXED_ORDERING);
-        rails[0].register(&memory).expect("it is lent once more");
+        ports[0].register(&memory).expect("it is lent once more");
         assert_eq!(REGISTERED.get(), 1);
-        rails[0].deregister(&memory);
-        assert!(rails[0].keys(&memory).is_some());
-        rails[0].deregister(&memory);
-        assert_eq!((REGISTERED.get(), rails[0].keys(&memory)), (0, None));
+        ports[0].deregister(&memory);
+        assert!(ports[0].keys(&memory).is_some());
+        ports[0].deregister(&memory);
+        assert_eq!((REGISTERED.get(), ports[0].keys(&memory)), (0, None));
     }
 }
