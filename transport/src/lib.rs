@@ -25,6 +25,8 @@ pub use agent::counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use agent::metadata::ImportError;
 pub use agent::peers::SendError;
+pub use agent::rdma::RdmaError;
+pub use agent::start_error::AgentStartError;
 pub use bounded_thread::{BoundedThread, Late};
 pub use failure::{Failure, Fault};
 pub use lanes::local::Hub;

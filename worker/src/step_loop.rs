@@ -13,7 +13,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tiers::TierParts;
-use transport::{Agent, AgentConfig, Failure, Hub};
+use transport::{Agent, AgentConfig, AgentStartError, Failure, Hub};
 
 /// Events are handled for so long before the loop has its turn, unless a step ends: then it has it at once, so
 /// that the device does not stand still.
@@ -73,14 +73,14 @@ pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
 }
 
 /// Makes the transport agent of a worker, which lends others the pools of `device` for reading. It enters the hub,
-/// where the other workers of the process find it. Errors: no thread could be started, no socket bound.
+/// where the other workers of the process find it.
 pub fn join(
     hub: &Hub,
     config: &WorkerConfig,
     agent: AgentConfig,
     device: &dyn Device,
     inbox: &Inbox,
-) -> std::io::Result<Agent> {
+) -> Result<Agent, AgentStartError> {
     let sink = inbox.input();
     let agent = AgentConfig { failure: inbox.input.failure().clone(), ..agent };
     let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;

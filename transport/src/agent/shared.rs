@@ -5,6 +5,7 @@ use crate::agent::counts::Counts;
 use crate::agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 use crate::agent::link::{FairShares, Link, Way};
 use crate::agent::peers::{KnownPeer, Peers};
+use crate::agent::rdma::RdmaError;
 use crate::lanes::Lane;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};
 use crate::lanes::local::Hub;
@@ -45,8 +46,8 @@ pub(crate) struct AgentShared {
     pub(crate) control: Control,
     /// Where it may take the lane `tcp`.
     pub(crate) streams: Option<Streams>,
-    /// Where it may take the lane `rdma`; else why not, in words.
-    pub(crate) verbs: Result<Verbs, String>,
+    /// Where it may take the lane `rdma`; else why not.
+    pub(crate) verbs: Result<Verbs, RdmaError>,
     pub(crate) counts: Counts,
     pub(crate) fair_shares: FairShares,
     sink: Sink,
@@ -75,7 +76,7 @@ pub(crate) struct AgentParts {
     pub(crate) progress: Watched,
     pub(crate) control: Control,
     pub(crate) streams: Option<Streams>,
-    pub(crate) verbs: Result<Verbs, String>,
+    pub(crate) verbs: Result<Verbs, RdmaError>,
     pub(crate) sink: Sink,
 }
 
@@ -110,7 +111,7 @@ impl AgentShared {
         let progress =
             crate::wake::watch::Watched::new(domain::ProgressWord::new(), None).expect("nobody else watches it");
         let control = Control::new().expect("there are descriptors");
-        let (address, hub, verbs) = (PeerAddress::default(), Hub::new(), Err("without threads".to_owned()));
+        let (address, hub, verbs) = (PeerAddress::default(), Hub::new(), Err(RdmaError::NotListening));
         Self::new(AgentParts { config, address, hub, progress, control, streams, verbs, sink })
     }
 
@@ -151,6 +152,12 @@ impl AgentShared {
     /// Whether a region was registered, and is no more.
     pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
         self.regions().is_withdrawn(id)
+    }
+
+    /// The devices of the lane `rdma`, if peers can be read over it. Errors: why not.
+    pub(crate) fn usable_verbs(&self) -> Result<&Verbs, RdmaError> {
+        let verbs = self.verbs.as_ref().map_err(Clone::clone)?;
+        verbs.failed().map_or(Ok(verbs), |reason| Err(RdmaError::Devices(reason.to_string())))
     }
 
     /// How it reads KV over a lane.
@@ -370,6 +377,22 @@ impl AgentShared {
 
     // -- the end of links and of the agent
 
+    /// Ends a link that was made and is not taken.
+    pub(crate) fn discard(&self, link: &Link) {
+        link.leave();
+        self.lanes_changed();
+    }
+
+    /// Has the lanes' threads look for links that are gone.
+    fn lanes_changed(&self) {
+        if let Some(streams) = &self.streams {
+            streams.lane_queue().links_changed();
+        }
+        if let Ok(verbs) = &self.verbs {
+            verbs.lane_queue().links_changed();
+        }
+    }
+
     /// The connection to a peer broke, or the peer left or returned as a new life. Ends its transfers.
     pub(crate) fn lose(&self, link: &Arc<Link>, reason: &str) {
         if self.end_link(link, reason) {
@@ -382,12 +405,7 @@ impl AgentShared {
     pub(crate) fn end_link(&self, link: &Arc<Link>, reason: &str) -> bool {
         let Some((current, retired)) = self.peers.forget(link) else { return false };
         self.copy_threads.wake();
-        if let Some(streams) = &self.streams {
-            streams.lane_queue().links_changed();
-        }
-        if let Ok(verbs) = &self.verbs {
-            verbs.lane_queue().links_changed();
-        }
+        self.lanes_changed();
         self.control.link_lost();
         if let Some(retired) = retired {
             self.lose(&retired, reason);

@@ -24,7 +24,7 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: 
     let piece = len.min(PIECE_BYTES_MAX as u64) as usize;
     let count = (len.min(READ_BYTES) as usize / piece.max(1)).max(1);
     let len = piece * count;
-    let explain = |error: io::Error| ConnectError::failed(&error, error.to_string());
+    let explain = ConnectError::System;
     let mut scratch = vec![0; PIECE_BYTES_MAX];
     let (mut fastest, begin) = (f64::INFINITY, now());
     for _ in 0..READS {

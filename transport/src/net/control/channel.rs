@@ -2,6 +2,7 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
+use super::admission_error::AdmissionError;
 use super::hello::HELLO_BYTES_MAX;
 use crate::agent::counts::{Counts, Refusal};
 use crate::net::socket::{SendBuffer, Socket, is_tls};
@@ -63,9 +64,18 @@ pub(crate) enum ChannelError {
     /// The other end breaks the protocol.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The other end does not keep to the protocol.
+    /// The other end is not served.
+    #[error(transparent)]
+    NotAdmitted(#[from] AdmissionError),
+    /// A lane refuses what the other end asks or answers.
     #[error("{1}")]
     Refused(Refusal, String),
+    /// The other end breaks the rules of TLS, or its certificate is not accepted.
+    #[error("{0}")]
+    Tls(io::Error),
+    /// The other end speaks TLS, and this agent does not.
+    #[error("it speaks TLS, for which transport.tls_certificate is not set here")]
+    TlsNotSet,
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(io::Error),
@@ -74,7 +84,7 @@ pub(crate) enum ChannelError {
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::InvalidData => Self::Refused(Refusal::Encryption, error.to_string()),
+            io::ErrorKind::InvalidData => Self::Tls(error),
             _ => Self::Failed(error),
         }
     }
@@ -85,7 +95,9 @@ impl ChannelError {
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Wire(_) => Some(Refusal::Protocol),
+            Self::NotAdmitted(error) => Some(error.refusal()),
             Self::Refused(why, _) => Some(*why),
+            Self::Tls(_) | Self::TlsNotSet => Some(Refusal::Encryption),
             Self::Closed | Self::Failed(_) => None,
         }
     }
@@ -166,8 +178,7 @@ impl Channel {
             let (before, room) =
                 (self.input.len(), self.allowance.map_or(READ_BYTES, |allowed| allowed.min(READ_BYTES)));
             if room == 0 {
-                let reason = format!("it said {HELLO_BYTES_MAX} bytes and has not proven itself");
-                return Err(ChannelError::Refused(Refusal::Protocol, reason));
+                return Err(WireError::Unproven(HELLO_BYTES_MAX).into());
             }
             self.input.resize(before + room, 0);
             let received = self.receive(before);
@@ -217,11 +228,9 @@ impl Channel {
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
             if is_tls(head) && !self.socket.has_tls() {
-                let reason = "it speaks TLS, for which transport.tls_certificate is not set here";
-                return Err(ChannelError::Refused(Refusal::Encryption, reason.to_owned()));
+                return Err(ChannelError::TlsNotSet);
             }
-            let reason = format!("a frame of {len} bytes where {body_max} are the most");
-            return Err(ChannelError::Refused(Refusal::Protocol, reason));
+            return Err(WireError::FrameTooLong { bytes: len, bytes_max: body_max }.into());
         }
         let (kind, len) = (head[4], len - 1);
         let Some(body) = rest.get(..len) else { return Ok(None) };
@@ -313,7 +322,7 @@ fn look(socket: &Socket, buffer: &mut [u8]) -> Result<usize, ChannelError> {
     let (buffers, mut none) = (&mut [IoSliceMut::new(buffer)], RecvAncillaryBuffer::default());
     let looked = rustix::net::recvmsg(socket, buffers, &mut none, RecvFlags::PEEK).map_err(io::Error::from)?;
     if looked.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(ChannelError::Refused(Refusal::Protocol, "it brings descriptors, which nobody wants".to_owned()));
+        return Err(WireError::UnwantedDescriptors.into());
     }
     Ok(looked.bytes)
 }
@@ -340,7 +349,7 @@ mod tests {
         peer.push(7, b"with", Some(brought.into()));
         assert!(peer.flush().is_ok_and(|all| all));
         let refused = channel.fill();
-        assert!(matches!(refused, Err(ChannelError::Refused(Refusal::Protocol, _))), "{refused:?}");
+        assert!(matches!(refused, Err(ChannelError::Wire(WireError::UnwantedDescriptors))), "{refused:?}");
         // It waits in the socket, and is closed with that.
         kept.set_nonblocking(true).expect("it is a socket");
         let is_open =

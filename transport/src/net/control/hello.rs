@@ -13,8 +13,6 @@
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
 
-use super::connect_error::ConnectError;
-use crate::agent::counts::Refusal;
 use crate::agent::peers::KnownPeer;
 use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
@@ -243,22 +241,31 @@ impl Identity {
         Ok(Self { who, fingerprint })
     }
 
-    /// Checks the listener's message: it is from who was meant, and knows the secret that the dialer proved itself by.
-    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), ConnectError> {
+    /// Checks the listener's message: it comes from the worker that was meant, which has the secret that the dialer
+    /// proved itself by.
+    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), IdentityError> {
         let proven = said.check(&secret.clone().into(), Proof::Listener, message);
-        let (content, _) = proven.ok_or_else(|| ConnectError::refused(Refusal::Identity, OTHER_SECRET))?;
-        let answers = Self::decode(content).map_err(|error| ConnectError::lie(error.to_string()))?;
-        if answers != self {
-            let (((id, life), layout), ((meant, meant_life), expected)) =
-                ((answers.who, answers.fingerprint), (self.who, self.fingerprint));
-            let reason = format!(
-                "worker {id} in its life {life} (layout {layout:x}) answers where {meant} in its life {meant_life} \
-                 (layout {expected:x}) was meant"
-            );
-            return Err(ConnectError::refused(Refusal::Identity, reason));
-        }
-        Ok(())
+        let (content, _) = proven.ok_or(IdentityError::OtherSecret)?;
+        let answers = Self::decode(content)?;
+        if answers == self { Ok(()) } else { Err(IdentityError::Other { answers, meant: self }) }
     }
+}
+
+/// Why a listener is not taken for the worker that was dialed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// Its proof was made with another secret.
+    #[error("{OTHER_SECRET}")]
+    OtherSecret,
+    /// It is another worker, another life of the worker, or its regions have another layout.
+    #[error(
+        "worker {} in its life {} (layout {:x}) answers where {} in its life {} (layout {:x}) was meant",
+        answers.who.0, answers.who.1, answers.fingerprint, meant.who.0, meant.who.1, meant.fingerprint
+    )]
+    Other { answers: Identity, meant: Identity },
+    /// It proved itself, and its message is broken.
+    #[error(transparent)]
+    Wire(#[from] WireError),
 }
 
 /// What is wrong where a proof does not hold.
@@ -348,7 +355,7 @@ mod tests {
         let answer = listener.prove(&accepted, Proof::Listener, &identity.encode());
         assert_eq!(identity.check(&mut said.clone(), &secret, &answer), Ok(()));
 
-        let refused = Err(ConnectError::refused(Refusal::Identity, OTHER_SECRET));
+        let refused = Err(IdentityError::OtherSecret);
         assert_eq!(identity.check(&mut said.clone(), &other, &answer), refused);
         let relayed = dialled(&secret, b"another channel", &introduction().encode());
         assert_eq!(identity.check(&mut relayed.0.clone(), &secret, &answer), refused, "another channel");

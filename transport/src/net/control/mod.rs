@@ -5,14 +5,15 @@
 //! `lanes::tcp`.
 
 mod accept;
+mod admission_error;
 pub(crate) mod channel;
+mod connect;
 mod connect_error;
 mod dial;
 mod dials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 pub(crate) mod hello;
-mod reach;
 mod serve;
 mod sockets;
 mod strangers;
@@ -21,9 +22,9 @@ mod survey;
 mod tests;
 
 pub(crate) use channel::{Channel, ChannelError, Frame};
+pub(crate) use connect::join;
 pub(crate) use connect_error::ConnectError;
-pub(crate) use reach::join;
-pub(crate) use sockets::Listeners;
+pub(crate) use sockets::{LISTENERS_MAX, Listeners};
 
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::event::AgentEvent;
@@ -31,11 +32,12 @@ use crate::agent::link::Link;
 use crate::agent::peers::Attempt;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
-use crate::lanes::rdma::Verbs;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
 use crate::wire_error::WireError;
 use accept::{ACCEPTS_PER_TURN, Accepting};
+use admission_error::AdmissionError;
+use connect_error::DialError;
 use dial::Dialled;
 use dials::Dials;
 use domain::{Incarnation, WorkerId};
@@ -85,10 +87,10 @@ pub(crate) struct Control {
 
 #[derive(Default)]
 struct Orders {
-    dialled: Vec<(Attempt, Result<Dialled, String>)>,
+    dialled: Vec<(Attempt, Result<Dialled, DialError>)>,
     slow: Vec<(Arc<Link>, Slow)>,
     /// Links whose lanes were compared with the others anew, and what is best now.
-    surveyed: Vec<(Arc<Link>, Result<Dialled, String>)>,
+    surveyed: Vec<(Arc<Link>, Result<Dialled, DialError>)>,
     introduced: Vec<(WorkerId, Incarnation)>,
     regions_changed: bool,
     links_lost: bool,
@@ -142,12 +144,12 @@ impl Control {
         self.wake();
     }
 
-    fn surveyed(&self, link: Arc<Link>, result: Result<Dialled, String>) {
+    fn surveyed(&self, link: Arc<Link>, result: Result<Dialled, DialError>) {
         self.orders().surveyed.push((link, result));
         self.wake();
     }
 
-    fn dialled(&self, attempt: Attempt, result: Result<Dialled, String>) {
+    fn dialled(&self, attempt: Attempt, result: Result<Dialled, DialError>) {
         self.orders().dialled.push((attempt, result));
         self.wake();
     }
@@ -306,12 +308,12 @@ impl<'a> Loop<'a> {
                 Ok(())
             });
             if let Err(error) = spawned {
-                self.agent.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
+                self.agent.control.dialled(attempt, Err(DialError::Thread(error)));
             }
         }
     }
 
-    fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {
+    fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, DialError>) {
         let peer = &attempt.peer;
         let reason = match result {
             Ok(Dialled { link, status, channel }) => {
@@ -331,11 +333,11 @@ impl<'a> Loop<'a> {
                     self.look_later(&link);
                     self.heed(number);
                 } else {
-                    dial::let_go(self.agent, &link);
+                    self.agent.discard(&link);
                 }
                 return;
             }
-            Err(reason) => reason,
+            Err(error) => error.to_string(),
         };
         if self.agent.peers.failed(attempt, now()) {
             Counts::add(&self.agent.counts.lost);
@@ -439,10 +441,9 @@ impl<'a> Loop<'a> {
 
     /// A peer wants to read over the lane `rdma`. That this end cannot is no fault of the peer's.
     fn serve_queues(&self, mut channel: Channel, peer: WorkerId, incarnation: Incarnation) {
-        let usable = |verbs| Verbs::failed(verbs).map_or(Ok(verbs), Err);
-        match self.agent.verbs.as_ref().map_err(Clone::clone).and_then(usable) {
+        match self.agent.usable_verbs() {
             Ok(verbs) => verbs.lane_queue().serve(peer, incarnation, channel),
-            Err(reason) => turn_away(&mut channel, &reason),
+            Err(error) => turn_away(&mut channel, &error.to_string()),
         }
     }
 
@@ -491,15 +492,13 @@ impl<'a> Loop<'a> {
                 self.agent.lose(&link, &error.to_string());
             }
             Role::Serving(_) => {
-                let reason = match error {
-                    ChannelError::Refused(_, reason) => reason.clone(),
-                    ChannelError::Wire(error) => error.to_string(),
-                    ChannelError::Closed | ChannelError::Failed(_) => return self.close(number),
-                };
+                if error.refusal().is_none() {
+                    return self.close(number);
+                }
+                let reason = error.to_string();
                 let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
-                if matches!(error, ChannelError::Wire(WireError::Version { .. }))
-                    && self.version_told.is_none_or(is_due)
-                {
+                let is_version = matches!(error, ChannelError::Wire(WireError::Version { .. }));
+                if is_version && self.version_told.is_none_or(is_due) {
                     self.version_told = Some(now());
                     tracing::warn!(worker = name, reason, "refused a connection");
                 } else {
@@ -538,7 +537,7 @@ impl<'a> Loop<'a> {
     fn pass_deadlines(&mut self) {
         for _ in 0..STRANGERS_PER_TURN {
             let Some(number) = self.strangers.late(now()) else { break };
-            self.fail(number, &ChannelError::Refused(Refusal::Silence, "it kept silent".to_owned()));
+            self.fail(number, &AdmissionError::Silent.into());
         }
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now()
@@ -573,8 +572,8 @@ pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
     while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
         match frame.kind {
-            kind::REGION => reach::add_region(link, &frame, channel)?,
-            kind::WITHDRAWN => reach::withdraw_region(link, &frame)?,
+            kind::REGION => connect::add_region(link, &frame, channel)?,
+            kind::WITHDRAWN => connect::withdraw_region(link, &frame)?,
             other => return Err(WireError::OutOfPlace(other).into()),
         }
     }

@@ -1,11 +1,11 @@
 //! Who connects to this agent: from a stranger to a peer that is served.
 
+use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
 use super::sockets::prepare_tcp;
-use crate::agent::counts::{Counts, Refusal};
+use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
-use crate::agent::metadata::ImportError;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::memory::RegionId;
@@ -46,16 +46,6 @@ pub(super) enum Next {
         peer: WorkerId,
         incarnation: Incarnation,
     },
-}
-
-/// It does not speak as it should.
-fn refuse(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Protocol, reason.into())
-}
-
-/// It is somebody else than it should be.
-fn turn_away(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Identity, reason.into())
 }
 
 impl Serving {
@@ -109,7 +99,7 @@ impl Serving {
                         Counts::add(&agent.counts.dropped_messages);
                     }
                 }
-                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+                (_, other) => return Err(WireError::OutOfPlace(other).into()),
             }
         }
     }
@@ -153,11 +143,11 @@ fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<S
     if secrets.is_empty() && channel.is_unix() {
         let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| ChannelError::Failed(error.into()))?;
         if peer.uid != rustix::process::getuid() {
-            return Err(turn_away("it is another user's process, and the cluster has no secret"));
+            return Err(AdmissionError::OtherUser.into());
         }
     }
     let mut said = Said::over(channel.binding().map_err(ChannelError::Failed)?);
-    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or_else(|| turn_away(OTHER_SECRET))?;
+    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or(AdmissionError::OtherSecret)?;
     said.add(&challenge);
     channel.push(kind::CHALLENGE, &challenge, None);
     Ok(Stage::Greeted { said, secret })
@@ -173,27 +163,26 @@ fn admit(
     has_room: bool,
 ) -> Result<Introduction, ChannelError> {
     let proven = said.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
-    let (content, _) = proven.ok_or_else(|| turn_away(OTHER_SECRET))?;
+    let (content, _) = proven.ok_or(AdmissionError::OtherSecret)?;
     channel.trust();
     if !channel.is_unix() {
         prepare_tcp(channel.socket()).map_err(ChannelError::Failed)?;
     }
     if !has_room {
-        return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
+        return Err(AdmissionError::Full.into());
     }
     let introduction = Introduction::decode(content)?;
     let own = Identity { who: (agent.config.id, agent.config.incarnation), fingerprint: agent.config.fingerprint };
     if introduction.fingerprint != own.fingerprint {
         let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
-        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
+        return Err(AdmissionError::Layout { theirs, ours }.into());
     }
     if introduction.to != own.who {
-        let ((id, life), (meant, meant_life)) = (own.who, introduction.to);
-        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
+        return Err(AdmissionError::OtherWorker { own: own.who, meant: introduction.to }.into());
     }
     let from = &introduction.from;
     if agent.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
-        return Err(turn_away("a later life of that worker is known"));
+        return Err(AdmissionError::EarlierLife.into());
     }
     channel.push(kind::IDENTITY, &said.prove(secret, Proof::Listener, &own.encode()), None);
     Ok(introduction)

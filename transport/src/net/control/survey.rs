@@ -1,6 +1,7 @@
 //! A lane that has become slow, or for which a faster one may have come: its peer's lanes are compared anew, and
 //! the best one is taken from then on.
 
+use super::connect_error::DialError;
 use super::dial::{self, Dialled};
 use super::{Loop, Role};
 use crate::agent::counts::Counts;
@@ -44,14 +45,14 @@ impl Loop<'_> {
                 if taken.is_none() || ranking::best(&[dialled.status.probe, own.speed().lately()]) == 0 {
                     return Ok(dialled);
                 }
-                dial::let_go(&agent, &dialled.link);
-                Err(format!("{} is slower", dialled.status.lane))
+                agent.discard(&dialled.link);
+                Err(DialError::Slower(dialled.status.lane))
             });
             agent.control.surveyed(own, result);
             Ok(())
         };
         if let Err(error) = self.agent.spawn("dial", survey) {
-            self.agent.control.surveyed(link.clone(), Err(format!("no thread to compare lanes: {error}")));
+            self.agent.control.surveyed(link.clone(), Err(DialError::Thread(error)));
         }
     }
 
@@ -77,19 +78,19 @@ impl Loop<'_> {
 
     /// The lanes were compared. Transfers under way go on over the link that they began with; messages on their
     /// way over it may arrive after later ones.
-    pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, String>) {
+    pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, DialError>) {
         let Dialled { link: new, status, channel } = match result {
             Ok(dialled) if dialled.link.lane() != link.lane() => dialled,
             // It is still the best.
             result => {
                 if let Ok(same) = result {
-                    dial::let_go(self.agent, &same.link);
+                    self.agent.discard(&same.link);
                 }
                 return self.look_later(link);
             }
         };
         let Ok(before) = self.agent.peers.switch(link, &new, status.clone()) else {
-            dial::let_go(self.agent, &new);
+            self.agent.discard(&new);
             return self.look_later(link);
         };
         if let Some(before) = before {
