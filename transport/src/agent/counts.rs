@@ -44,7 +44,7 @@ pub struct RailCounts {
 /// Transfers over a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// How many.
+    /// Transfers that brought all their bytes.
     pub transfers: u64,
     /// Their bytes.
     pub bytes: u64,

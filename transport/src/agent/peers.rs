@@ -3,11 +3,11 @@
 //! Connecting itself is `control`'s business; it takes the peers that want it from here.
 
 use crate::agent::event::AgentEvent;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
 use crate::agent::metadata::ImportError;
 use crate::agent::shared::AgentShared;
 use crate::lanes::{Lane, LaneStatus};
-use domain::session::PeerAddress;
 use domain::{Encoding, Incarnation, WorkerId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,15 +41,6 @@ pub enum SendError {
         /// Its bytes.
         bytes: usize,
     },
-}
-
-/// A life of a peer, and where it is.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownPeer {
-    pub(crate) id: WorkerId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) name: String,
-    pub(crate) address: PeerAddress,
 }
 
 /// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it
@@ -477,6 +468,7 @@ mod tests {
     use super::*;
     use crate::agent::config::AgentConfig;
     use crate::lanes::tcp::TcpWay;
+    use domain::session::PeerAddress;
     use std::collections::BTreeMap;
 
     #[test]

@@ -3,8 +3,9 @@
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::Counts;
 use crate::agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{FairShares, Link, Way};
-use crate::agent::peers::{KnownPeer, Peers};
+use crate::agent::peers::Peers;
 use crate::agent::rdma::RdmaError;
 use crate::lanes::Lane;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};

@@ -3,7 +3,7 @@
 
 use super::channel::Channel;
 use super::serve::Serving;
-use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX};
+use super::{Connection, Direction, FIRST_CONNECTION, Listeners, Loop, TCP, UNIX};
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::Refusal;
 use crate::clock::now;
@@ -135,7 +135,7 @@ impl Loop<'_> {
         let number = self.next;
         epoll::add(self.strangers_epoll, channel.socket(), EventData::new_u64(number), EventFlags::IN)?;
         self.next += 1;
-        self.connections.insert(number, Connection { channel, role: Role::Serving(Serving::new()) });
+        self.connections.insert(number, Connection { channel, direction: Direction::Incoming(Serving::new()) });
         self.strangers.enter(number, now());
         Ok(())
     }

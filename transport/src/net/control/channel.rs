@@ -3,8 +3,8 @@
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
 use super::admission_error::AdmissionError;
-use super::hello::HELLO_BYTES_MAX;
 use crate::agent::counts::{Counts, Refusal};
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::{SendBuffer, Socket, is_tls};
 use crate::wire_error::WireError;
 use rustix::event::epoll::{self, EventData, EventFlags};

@@ -3,13 +3,13 @@
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::connect_error::ConnectError;
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Said, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferReport;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
-use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::fields::read_region;
@@ -19,6 +19,7 @@ use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::{self, Joined, Order, TcpWay};
 use crate::memory::{Memory, RegionId, take_note};
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
 use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::transfer::prepared::Prepared;

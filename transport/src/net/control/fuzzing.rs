@@ -8,7 +8,7 @@ use crate::agent::event::AgentEvent;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::{How, known, pair, said};
+use crate::fuzzing::input::{How, frame, known, pair, said};
 use crate::lanes::tcp::TcpWay;
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
@@ -61,7 +61,7 @@ pub(crate) fn serving(input: &[u8]) {
         let proof = both.prove(&Secret::default(), Proof::Dialer, &introduction.encode());
         said(&theirs, &frame(kind::PROOF, &proof));
         assert!(channel.fill().is_ok());
-        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::KnownPeer)));
+        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::Admitted)));
     }
     for part in bytes.chunks(how.piece) {
         said(&theirs, part);
@@ -69,7 +69,7 @@ pub(crate) fn serving(input: &[u8]) {
             match serving.handle(&agent, &mut channel, true) {
                 Ok(Next::Stay | Next::Greeted) => {}
                 // Without the challenge's nonce there is no proof.
-                Ok(Next::KnownPeer | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
+                Ok(Next::Admitted | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
                 Err(_) => return,
             }
         }
@@ -106,9 +106,4 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         How::CHECKED.before(&messages),
         How::PLAIN.before(&regions),
     ]
-}
-
-/// A frame as it is sent.
-pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
 }

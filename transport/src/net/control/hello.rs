@@ -13,7 +13,7 @@
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
 
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
 use crate::wire_error::WireError;
@@ -24,8 +24,6 @@ use domain::{Incarnation, Secret, Secrets, WorkerId};
 pub(crate) const VERSION: u16 = 6;
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
-/// Bytes that are read of an end before it has proven itself, in all.
-pub(crate) const HELLO_BYTES_MAX: usize = 4096;
 /// What an end that has not proven itself is told, whatever is wrong.
 pub(crate) const REFUSAL: &str = "refused";
 /// Bytes of a proof.
@@ -275,6 +273,7 @@ pub(crate) const OTHER_SECRET: &str = "it does not know this cluster's secret";
 mod tests {
     use super::*;
     use crate::fields::read_region;
+    use crate::net::HELLO_BYTES_MAX;
     use proptest::prelude::*;
 
     fn introduction() -> Introduction {

@@ -32,6 +32,7 @@ use crate::agent::link::Link;
 use crate::agent::peers::Attempt;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
+use crate::net::HELLO_BYTES_MAX;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
 use crate::wire_error::WireError;
@@ -158,14 +159,14 @@ impl Control {
 /// A connection of either direction.
 struct Connection {
     channel: Channel,
-    role: Role,
+    direction: Direction,
 }
 
-enum Role {
-    /// Somebody connected to this agent.
-    Serving(Serving),
-    /// This agent connected to somebody.
-    Dialled(Arc<Link>),
+enum Direction {
+    /// The other end connected to this agent.
+    Incoming(Serving),
+    /// This agent connected the other end.
+    Outgoing(Arc<Link>),
 }
 
 struct Loop<'a> {
@@ -271,9 +272,9 @@ impl<'a> Loop<'a> {
             self.survey(link, slow);
         }
         if orders.links_lost || !orders.introduced.is_empty() {
-            let is_old = |connection: &Connection| match &connection.role {
-                Role::Dialled(link) => link.is_gone(),
-                Role::Serving(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
+            let is_old = |connection: &Connection| match &connection.direction {
+                Direction::Outgoing(link) => link.is_gone(),
+                Direction::Incoming(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
             };
             let old = self.connections.iter().filter(|(_, connection)| is_old(connection)).map(|(&number, _)| number);
             old.collect::<Vec<_>>().into_iter().for_each(|number| self.close(number));
@@ -319,7 +320,7 @@ impl<'a> Loop<'a> {
             Ok(Dialled { link, status, channel }) => {
                 let connected = self.agent.peers.connected(attempt, &link, status.clone());
                 if connected.is_some()
-                    && let Err(error) = self.watch(channel, Role::Dialled(link.clone()))
+                    && let Err(error) = self.watch(channel, Direction::Outgoing(link.clone()))
                 {
                     self.agent.lose(&link, &format!("its connection cannot be watched: {error}"));
                 } else if let Some(again) = connected {
@@ -347,9 +348,9 @@ impl<'a> Loop<'a> {
     }
 
     /// Waits for a connection from now on.
-    fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
+    fn watch(&mut self, channel: Channel, direction: Direction) -> io::Result<()> {
         epoll::add(self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
-        self.connections.insert(self.next, Connection { channel, role });
+        self.connections.insert(self.next, Connection { channel, direction });
         self.next += 1;
         Ok(())
     }
@@ -383,9 +384,9 @@ impl<'a> Loop<'a> {
             let outcome = match connection.channel.fill() {
                 // TLS may have something to say that nobody asked it to.
                 Ok(false) => return self.flush(number),
-                Ok(true) => match &mut connection.role {
-                    Role::Serving(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
-                    Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
+                Ok(true) => match &mut connection.direction {
+                    Direction::Incoming(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
+                    Direction::Outgoing(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
                 },
                 Err(error) => Err(error),
             };
@@ -398,7 +399,8 @@ impl<'a> Loop<'a> {
 
     /// Handles what a peer said while it was being connected: its socket tells of no more than what comes from now on.
     fn heed(&mut self, number: u64) {
-        let Some(Connection { channel, role: Role::Dialled(link), .. }) = self.connections.get_mut(&number) else {
+        let Some(Connection { channel, direction: Direction::Outgoing(link), .. }) = self.connections.get_mut(&number)
+        else {
             return;
         };
         if let Err(error) = handle(link, channel) {
@@ -413,7 +415,7 @@ impl<'a> Loop<'a> {
                 self.strangers.greet(number);
                 self.flush(number);
             }
-            serve::Next::KnownPeer => {
+            serve::Next::Admitted => {
                 self.strangers.remove(number);
                 let Some(Connection { channel, .. }) = self.connections.get_mut(&number) else { return };
                 match channel.change_watch(self.strangers_epoll, self.epoll, number) {
@@ -452,7 +454,7 @@ impl<'a> Loop<'a> {
         let epoll = if self.strangers.contains(number) { self.strangers_epoll } else { self.epoll };
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
-            if let Role::Dialled(link) = &connection.role {
+            if let Direction::Outgoing(link) = &connection.direction {
                 while connection.channel.unsent() < UNSENT_MAX
                     && let Some(message) = self.agent.peers.take_message(link)
                 {
@@ -472,7 +474,7 @@ impl<'a> Loop<'a> {
 
     fn show_regions(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if let Role::Serving(serving) = &mut connection.role {
+        if let Direction::Incoming(serving) = &mut connection.direction {
             match serving.show_regions(self.agent, &mut connection.channel) {
                 Ok(()) => self.flush(number),
                 Err(error) => self.fail(number, &error),
@@ -485,13 +487,13 @@ impl<'a> Loop<'a> {
         let name = &self.agent.config.name;
         let Some(connection) = self.connections.get_mut(&number) else { return };
         error.count(&self.agent.counts);
-        match &connection.role {
-            Role::Dialled(link) => {
+        match &connection.direction {
+            Direction::Outgoing(link) => {
                 Counts::add(&self.agent.counts.lost);
                 let link = link.clone();
                 self.agent.lose(&link, &error.to_string());
             }
-            Role::Serving(_) => {
+            Direction::Incoming(_) => {
                 if error.refusal().is_none() {
                     return self.close(number);
                 }
@@ -513,11 +515,11 @@ impl<'a> Loop<'a> {
 
     fn close(&mut self, number: u64) {
         self.strangers.remove(number);
-        let Some(Connection { channel, role }) = self.connections.remove(&number) else { return };
+        let Some(Connection { channel, direction }) = self.connections.remove(&number) else { return };
         if channel.is_wary() {
             self.accepting.throw_away(channel);
         }
-        if let Role::Dialled(link) = role
+        if let Direction::Outgoing(link) = direction
             && self.links.get(&link.peer) == Some(&number)
         {
             self.links.remove(&link.peer);
@@ -553,7 +555,7 @@ impl<'a> Loop<'a> {
     fn end(&mut self) {
         let numbers: Vec<_> = self.connections.keys().copied().collect();
         for number in numbers {
-            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.get(&number) {
+            if let Some(Connection { direction: Direction::Outgoing(link), .. }) = self.connections.get(&number) {
                 link.leave();
             }
             self.close(number);
@@ -570,7 +572,7 @@ pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
 
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
-    while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
+    while let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
         match frame.kind {
             kind::REGION => connect::add_region(link, &frame, channel)?,
             kind::WITHDRAWN => connect::withdraw_region(link, &frame)?,

@@ -2,13 +2,14 @@
 
 use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Said, kind};
 use super::sockets::prepare_tcp;
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::memory::RegionId;
+use crate::net::HELLO_BYTES_MAX;
 use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 use rustix::net::sockopt;
@@ -39,7 +40,7 @@ pub(super) enum Next {
     /// It knocked. It has not proven itself yet.
     Greeted,
     /// It is a peer now.
-    KnownPeer,
+    Admitted,
     /// It is a peer's, for a lane: not this thread's business.
     Lane {
         purpose: Purpose,
@@ -91,7 +92,7 @@ impl Serving {
                         channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
                     }
                     channel.push(kind::READY, &[], None);
-                    next = Next::KnownPeer;
+                    next = Next::Admitted;
                 }
                 (Stage::Peer { peer, .. }, kind::MESSAGE) => {
                     let message = AgentEvent::Message { from: *peer, bytes: frame.body };

@@ -1,10 +1,11 @@
 //! Another lane is taken to a peer while it is read; peers that lie.
 
 use super::channel::Channel;
-use super::hello::{HELLO_BYTES_MAX, Identity, Proof, Region, Said, kind, opening};
+use super::hello::{Identity, Proof, Region, Said, kind, opening};
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferError;
 use crate::lanes::shm::progress_page::ProgressPage;
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
 use crate::speed::link_speed::Slow;
 use crate::{
