@@ -111,13 +111,6 @@ impl Refusal {
     }
 }
 
-impl AgentCounts {
-    /// What was refused for any reason.
-    pub fn refused_in_all(&self) -> u64 {
-        self.refused.iter().map(|(_, count)| count).sum()
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct Counts {
     transfers: [AtomicU64; Lane::COUNT],

@@ -180,7 +180,7 @@ impl Agent {
 
     /// Forgets where a peer is, and ends the connection to it with all transfers over it.
     pub fn forget(&self, peer: WorkerId) {
-        self.shared.let_go(peer);
+        self.shared.forget(peer);
     }
 
     /// Connects a peer: at once if it is in this process, else in the background. The outcome is

@@ -1,7 +1,7 @@
 //! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::channel::Channel;
-use super::hello::{self, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::serve::{Next, Serving};
 use crate::agent::config::AgentConfig;
 use crate::agent::event::AgentEvent;
@@ -31,8 +31,8 @@ fn agent() -> AgentShared {
 }
 
 /// The hello of who knows the secret, which is none.
-fn hello() -> (Said, Vec<u8>) {
-    let mut said = Said::over(Vec::new());
+fn hello() -> (Transcript, Vec<u8>) {
+    let mut said = Transcript::over(Vec::new());
     let hello = said.prove(&Secret::default(), Proof::Knock, &hello::opening([5; 32]));
     (said, hello)
 }

@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 use strangers::Strangers;
 
 /// How soon an event that the sink did not take is offered again.
-const TELL_AGAIN: Duration = Duration::from_millis(1);
+const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
 const UNSENT_MAX: usize = 1 << 20;
 /// Connections of peers, of either direction. One more that a peer opens is closed. Strangers have places of their own.
@@ -68,11 +68,11 @@ const READS_PER_TURN: usize = 16;
 const VERSION_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// What is not a connection among the things waited for.
-const BELL: u64 = 0;
-const UNIX: u64 = 1;
-const STRANGERS: u64 = 2;
-const TCP: u64 = 3;
-const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
+const BELL_TOKEN: u64 = 0;
+const UNIX_TOKEN: u64 = 1;
+const STRANGERS_TOKEN: u64 = 2;
+const TCP_TOKENS: u64 = 3;
+const FIRST_CONNECTION: u64 = TCP_TOKENS + sockets::LISTENERS_MAX as u64;
 
 /// How others reach the control thread.
 pub(crate) struct Control {
@@ -102,9 +102,9 @@ impl Control {
     pub(crate) fn new() -> io::Result<Self> {
         let (bell, epoll) = (Doorbell::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
         // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL_TOKEN), EventFlags::IN | EventFlags::ET)?;
         let strangers = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS), EventFlags::IN)?;
+        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS_TOKEN), EventFlags::IN)?;
         Ok(Self { bell, epoll, strangers, orders: Mutex::default() })
     }
 
@@ -169,7 +169,7 @@ enum Direction {
     Outgoing(Arc<Link>),
 }
 
-struct Loop<'a> {
+struct ControlLoop<'a> {
     agent: &'a Arc<AgentShared>,
     listeners: Listeners,
     epoll: &'a OwnedFd,
@@ -192,18 +192,18 @@ struct Loop<'a> {
 
 /// The thread's body. Returns after [`Control::close`], or when it cannot go on, with every connection closed.
 pub(crate) fn run(agent: &Arc<AgentShared>, listeners: Listeners) -> io::Result<()> {
-    let mut control = Loop::new(agent, listeners)?;
+    let mut control = ControlLoop::new(agent, listeners)?;
     agent.watch(|| control.run());
     agent.finish(|| control.end());
     Ok(())
 }
 
-impl<'a> Loop<'a> {
+impl<'a> ControlLoop<'a> {
     fn new(agent: &'a Arc<AgentShared>, listeners: Listeners) -> io::Result<Self> {
         let (epoll, strangers_epoll) = (&agent.control.epoll, &agent.control.strangers);
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
-        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
+        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX_TOKEN));
+        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP_TOKENS..);
         for (listener, token) in unix.into_iter().chain(tcp) {
             epoll::add(epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
         }
@@ -248,8 +248,8 @@ impl<'a> Loop<'a> {
             }
             for event in &events {
                 match event.data.u64() {
-                    BELL => {}
-                    STRANGERS => self.hear_strangers()?,
+                    BELL_TOKEN => {}
+                    STRANGERS_TOKEN => self.hear_strangers()?,
                     listener if listener < FIRST_CONNECTION => self.accept(listener),
                     connection => self.ready(connection, event.flags),
                 }
@@ -533,7 +533,7 @@ impl<'a> Loop<'a> {
         let others = self.accepting.deadline().into_iter().chain(self.looks.front().map(|&(at, _)| at));
         let earliest =
             strangers.into_iter().chain(later).chain(others).min().map(|at| at.saturating_duration_since(now()));
-        earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
+        earliest.into_iter().chain(untold.then_some(OFFER_AGAIN_AFTER)).min()
     }
 
     fn pass_deadlines(&mut self) {

@@ -3,7 +3,7 @@
 
 use super::connect_error::DialError;
 use super::dial::{self, Dialled};
-use super::{Direction, Loop};
+use super::{ControlLoop, Direction};
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
@@ -14,7 +14,7 @@ use crate::speed::link_speed::Slow;
 use crate::speed::ranking;
 use std::sync::Arc;
 
-impl Loop<'_> {
+impl ControlLoop<'_> {
     /// A lane has become slow: people are told, and it is compared with the others anew.
     pub(super) fn survey(&mut self, link: Arc<Link>, slow: Slow) {
         Counts::add(&self.agent.counts.slow);
