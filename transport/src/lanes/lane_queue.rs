@@ -214,7 +214,7 @@ impl Open {
     }
 
     /// So many bytes came over the lane.
-    pub(crate) fn brought(&mut self, bytes: u64) {
+    pub(crate) fn delivered(&mut self, bytes: u64) {
         self.wire_bytes += bytes;
     }
 

@@ -232,8 +232,8 @@ impl Verbs {
     pub(crate) fn adopt(&self, link: Arc<Link>, met: Met) {
         let Met { number, way, channel, rails, lacks } = met;
         let there: Vec<bool> = rails.iter().map(Option::is_some).collect();
-        let mut policy = Rails::untried(&there, now());
-        policy.tell(link.shared_speed());
+        let mut policy = Rails::untried(&there, now()).mute_for(recovery::MUTE_MAX);
+        policy.report_to(link.shared_speed());
         let connection = ReaderConnection {
             link,
             way,

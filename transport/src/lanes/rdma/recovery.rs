@@ -10,14 +10,14 @@ use super::reader::{ReaderConnection, ReaderRail, Stage, told_as};
 use super::wire::{Attempt, RemadeRail, kind};
 use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::rails::RailFault;
+use crate::lanes::rails::{RailFault, RailStep, Trial};
 use std::time::{Duration, Instant};
 
 /// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks
 /// again for what is not answered. One that gives up neither then holds no transfer for longer.
-const MUTE_MAX: Duration = Duration::from_secs(5);
+pub(super) const MUTE_MAX: Duration = Duration::from_secs(5);
 /// How long the owner may take to answer for a rail, and then the reads by which it is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
 /// Reads by which a rail is tried, all at once.
@@ -26,7 +26,7 @@ const TRIAL_READS: u64 = 16;
 pub(super) const TRIAL: u64 = 0;
 
 impl Engine<'_> {
-    /// Judges rails, makes those anew whose time it is, and destroys queue pairs that do not end by themselves.
+    /// Puts rails aside, makes those anew whose pause is over, and destroys queue pairs that do not end by themselves.
     pub(super) fn attend_rails(&mut self) {
         let now = now();
         if self.deadline().is_none_or(|at| at > now) {
@@ -34,46 +34,42 @@ impl Engine<'_> {
         }
         for connection in self.readers.keys().copied().collect::<Vec<_>>() {
             self.pass_deadlines(connection, now);
-            while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none())
-                && let Some((place, fault)) = reader.policy.judge(now)
-            {
-                let speed = reader.policy.bytes_per_s(place) / 1e9;
-                self.put_aside(connection, place, fault, &format!("it reads {speed:.3} GB/s"));
-            }
-            if self.is_mute(connection, now).is_some() {
-                // This thread may have stood still, and what came meanwhile lies there.
-                (0..self.verbs.ports.len()).for_each(|port| self.take(port));
-            }
-            while let Some(place) = self.is_mute(connection, now) {
-                let reason = format!("nothing came for {MUTE_MAX:?}, and its device does not say why");
-                self.put_aside(connection, place, RailFault::Silent, &reason);
-            }
-            while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
-                let ReaderConnection { policy, rails, .. } = reader;
-                let Some(place) = policy.next_trial(now, |place| rails[place].is_none()) else { break };
-                if let Err(error) = self.offer(connection, place, now) {
-                    self.not_tried(connection, place, false, &error.to_string());
+            self.take_steps(connection);
+        }
+    }
+
+    /// Does what the policy for the rails of a link says.
+    fn take_steps(&mut self, connection: u64) {
+        let mut has_looked = false;
+        while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
+            let (ReaderConnection { policy, rails, .. }, now) = (reader, now());
+            match policy.next_step(now, |place| rails[place].is_none()) {
+                Some(RailStep::PutAside { fault: RailFault::Silent, .. }) if !has_looked => {
+                    // This thread may have been stalled. What came meanwhile lies in the completion queues.
+                    (0..self.verbs.ports.len()).for_each(|port| self.take(port));
+                    has_looked = true;
                 }
+                Some(RailStep::PutAside { rail, fault, reason }) => self.put_aside(connection, rail, fault, &reason),
+                Some(RailStep::Try(rail)) => {
+                    if let Err(error) = self.offer(connection, rail, now) {
+                        self.not_tried(connection, rail, false, &error.to_string());
+                    }
+                }
+                Some(RailStep::GiveUp) => self.lose(connection, "none of its rails can be used"),
+                None => return,
             }
         }
     }
 
-    /// A rail of a link that brings nothing for too long.
-    fn is_mute(&self, connection: u64, now: Instant) -> Option<usize> {
-        let reader = self.readers.get(&connection).filter(|reader| reader.ended.is_none())?;
-        reader.policy.mute().filter(|&(_, since)| now >= since + MUTE_MAX).map(|(place, _)| place)
-    }
-
-    /// When to look after rails next.
+    /// Returns when to look after rails next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_reader = |reader: &ReaderConnection| {
             let stages = reader.rails.iter().flatten().filter_map(|rail| stage_ends(rail.stage));
             let whole = reader.ended.map(|at| at + FLUSH_MAX);
-            // While queue pairs end, their rail waits for that alone.
-            let policy = reader.policy.deadline().filter(|_| reader.ended.is_none());
-            let waits = reader.rails.iter().flatten().any(|rail| matches!(rail.stage, Stage::Ended(_)));
-            let mute = reader.policy.mute().filter(|_| reader.ended.is_none()).map(|(_, since)| since + MUTE_MAX);
-            stages.chain(whole).chain(policy.filter(|_| !waits)).chain(mute).min()
+            // Of a rail that was put aside, the queue pairs end first.
+            let steps = || reader.policy.deadline(|place| reader.rails[place].is_none());
+            let steps = if reader.ended.is_none() { steps() } else { None };
+            stages.chain(whole).chain(steps).min()
         };
         self.readers.values().filter_map(of_reader).min()
     }
@@ -228,7 +224,7 @@ impl Engine<'_> {
         let scratch = &self.verbs.scratch;
         let keys = self.verbs.ports[rail.port].keys(scratch).ok_or(DeviceError::NoScratch)?;
         let Some(region) = reader.way.any_region().and_then(|id| reader.way.owner.region(id)) else {
-            self.tried(connection, place, None);
+            self.tried(connection, place, Trial::Works);
             return Ok(());
         };
         let len = region.len.min(READ_BYTES_MAX as u64).min(scratch.len() as u64) as u32;
@@ -268,18 +264,18 @@ impl Engine<'_> {
             *missing -= bytes;
             if *missing == 0 {
                 let seconds = now().duration_since(*since).as_secs_f64().max(1e-9);
-                let speed = (TRIAL_READS * bytes) as f64 / seconds;
-                let speed = (!*is_first).then_some(speed);
-                self.tried(connection, place, speed);
+                let measured = Trial::Measured((TRIAL_READS * bytes) as f64 / seconds);
+                let trial = if *is_first { Trial::Works } else { measured };
+                self.tried(connection, place, trial);
             }
         }
     }
 
-    /// A rail was tried, and reads so many bytes a second where that was measured.
-    fn tried(&mut self, connection: u64, place: usize, speed: Option<f64>) {
+    /// Uses a rail that was tried, if it did well enough.
+    fn tried(&mut self, connection: u64, place: usize, trial: Trial) {
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let link = reader.link.clone();
-        if !reader.policy.tried(place, Some(speed), now()) {
+        if !reader.policy.tried(place, trial, now()) {
             return self.destroy(connection, place);
         }
         if let Some(rail) = &mut reader.rails[place] {
@@ -303,7 +299,7 @@ impl Engine<'_> {
             let peer = &reader.link.name;
             tracing::debug!(worker = self.agent.config.name, peer, rail, reason, "a rail stays aside");
         }
-        reader.policy.tried(place, None, now());
+        reader.policy.tried(place, Trial::Failed, now());
         if reader.is_hopeless() {
             return self.lose(connection, &format!("{rail}: {reason}"));
         }

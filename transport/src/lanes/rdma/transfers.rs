@@ -38,7 +38,7 @@ impl Active {
         self.under_way -= 1;
         if arrived {
             self.missing -= u64::from(extent.len);
-            self.open.brought(extent.len.into());
+            self.open.delivered(extent.len.into());
             let run = &mut self.plan.runs[extent.run as usize];
             run.missing -= extent.len as usize;
             if run.missing == 0 {
@@ -186,7 +186,7 @@ impl Engine<'_> {
         let (stage, port) = (rail.stage, rail.port);
         let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.extent.len)).sum();
         if brought > 0 && stage == Stage::Used {
-            reader.policy.brought(place, brought, now());
+            reader.policy.delivered(place, brought, now());
         }
         self.progressed |= !ended.is_empty();
         self.account(connection, place, &mut ended);

@@ -241,8 +241,8 @@ impl<'a> Engine<'a> {
     fn adopt(&mut self, link: &Arc<Link>) {
         let Way::Tcp(way) = &link.way else { return };
         let rails = way.askers().len();
-        let reach = OpenLink { link: link.clone(), connections: vec![None; rails] };
-        self.state.links.insert(Arc::as_ptr(link) as usize, reach);
+        let open = OpenLink { link: link.clone(), connections: vec![None; rails] };
+        self.state.links.insert(Arc::as_ptr(link) as usize, open);
         for rail in 0..rails {
             // One that cannot be listened to is put aside.
             self.listen(link, rail);
@@ -256,8 +256,8 @@ impl<'a> Engine<'a> {
         let key = Arc::as_ptr(link) as usize;
         match self.watch(Connection::Reader(reader)) {
             Ok(number) => {
-                if let Some(reach) = self.state.links.get_mut(&key) {
-                    reach.connections[rail] = Some(number);
+                if let Some(open) = self.state.links.get_mut(&key) {
+                    open.connections[rail] = Some(number);
                 }
                 true
             }
@@ -320,7 +320,7 @@ impl<'a> Engine<'a> {
 
     /// Sends requests over all connections of a link.
     fn flush_all(&mut self, link: usize) {
-        let connections = self.state.links.get(&link).map(|reach| reach.connections.clone()).unwrap_or_default();
+        let connections = self.state.links.get(&link).map(|open| open.connections.clone()).unwrap_or_default();
         connections.into_iter().flatten().for_each(|connection| self.flush(connection));
     }
 
@@ -344,7 +344,7 @@ impl<'a> Engine<'a> {
             }
             let link = Arc::as_ptr(&active.open.link) as usize;
             let State { links, connections, .. } = &mut *self.state;
-            for connection in links.get(&link).iter().flat_map(|reach| reach.connections.iter().flatten()) {
+            for connection in links.get(&link).iter().flat_map(|open| open.connections.iter().flatten()) {
                 if let Some(Connection::Reader(reader)) = connections.get_mut(connection) {
                     reader.give_up(&active.plan);
                 }
@@ -392,8 +392,7 @@ impl<'a> Engine<'a> {
             Connection::Reader(_) => true,
             Connection::Owner(owner) => !introduced.iter().any(|&(id, life)| owner.is_before(id, life)),
         });
-        let gone =
-            self.state.links.extract_if(|_, reach| reach.link.is_gone()).flat_map(|(_, reach)| reach.connections);
+        let gone = self.state.links.extract_if(|_, open| open.link.is_gone()).flat_map(|(_, open)| open.connections);
         gone.flatten().collect::<Vec<_>>().into_iter().for_each(|connection| self.end_reader(connection));
         self.count_rails();
         let gone =

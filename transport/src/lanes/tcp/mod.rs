@@ -36,7 +36,7 @@ pub(crate) use plan::{StreamPlan, begin};
 pub(crate) use streams::Streams;
 pub(crate) use thread::run;
 pub(crate) use trial::try_out;
-pub(crate) use way::{Joined, TcpWay};
+pub(crate) use way::{JoinedRail, TcpWay};
 
 use crate::agent::link::Link;
 use crate::net::socket::Socket;
@@ -52,6 +52,6 @@ type Orders = crate::lanes::lane_queue::Orders<Order, Socket>;
 pub(crate) enum Order {
     /// The connections of this link are this lane's.
     Adopt(Arc<Link>),
-    /// How trying a rail of a link went.
-    Rejoin(Arc<Link>, usize, Joined),
+    /// A rail of a link was tried: its new connection, if it could be made.
+    Rejoin(Arc<Link>, usize, Option<JoinedRail>),
 }

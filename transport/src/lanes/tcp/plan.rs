@@ -65,7 +65,7 @@ pub(crate) struct Request {
     /// Its gate at the owner.
     pub(crate) gate: u64,
     /// Whether the gate is known to be open.
-    pub(crate) is_due: bool,
+    pub(crate) is_pending: bool,
     /// Its first piece.
     pub(crate) first: usize,
     pub(crate) frame: Arc<[u8]>,
@@ -80,7 +80,7 @@ pub(crate) struct Request {
 impl Request {
     /// As if it had never been asked for.
     fn renew(&mut self) {
-        (self.rail, self.life, self.is_due) = (None, 0, self.gate == 0);
+        (self.rail, self.life, self.is_pending) = (None, 0, self.gate == 0);
     }
 
     /// What so many bytes of its pieces have on the wire.
@@ -254,7 +254,7 @@ impl StreamPlan {
             life: 0,
             place: 0,
             gate: run.gate,
-            is_due: run.gate == 0,
+            is_pending: run.gate == 0,
             first,
             frame: frame.into(),
             pieces: pieces.len(),

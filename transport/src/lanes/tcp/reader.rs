@@ -335,11 +335,11 @@ impl Incoming {
         });
         let Some(request) = request else { return Err(lie("an answer to what was not asked")) };
         run.part = request.part;
-        if !std::mem::replace(&mut request.is_due, true)
+        if !std::mem::replace(&mut request.is_pending, true)
             && let Way::Tcp(way) = &link.way
         {
             // Its gate has opened.
-            way.rails().due(rail, request.bytes, now);
+            way.rails().pending(rail, request.bytes, now);
         }
         active.open.begin(now);
         run.wanted = true;
@@ -367,9 +367,9 @@ impl Incoming {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
         let arrived_at = now();
         active.open.add_wire(arrived_at.duration_since(self.begun));
-        active.open.brought(self.head.len.into());
+        active.open.delivered(self.head.len.into());
         if let Way::Tcp(way) = &active.open.link.way {
-            way.rails().brought(rail, self.head.len.into(), arrived_at);
+            way.rails().delivered(rail, self.head.len.into(), arrived_at);
         }
         let plan = &mut *active.plan;
         let landings = &mut plan.landings[range];

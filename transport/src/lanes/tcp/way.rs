@@ -4,7 +4,7 @@
 use super::asker::Asker;
 use super::plan::{Request, StreamPlan};
 use crate::clock::now;
-use crate::lanes::rails::Rails;
+use crate::lanes::rails::{Rails, Trial};
 use crate::memory::{RegionId, take_note};
 use crate::net::control::hello::Region;
 use crate::net::socket::Socket;
@@ -27,24 +27,39 @@ pub(crate) struct TcpWay {
     driven: AtomicBool,
 }
 
-/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was
-/// measured.
-pub(crate) type Joined = Result<(Socket, Option<f64>), String>;
+/// The connection of a rail that was just made.
+pub(crate) struct JoinedRail {
+    /// It does not block.
+    pub(crate) socket: Socket,
+    /// Bytes a second that it delivered alone. `None`: that was not measured.
+    pub(crate) bytes_per_s: Option<f64>,
+}
+
+impl JoinedRail {
+    /// Says how connecting went; `None`: it failed.
+    pub(super) fn trial(joined: Option<&Self>) -> Trial {
+        match joined {
+            None => Trial::Failed,
+            Some(Self { bytes_per_s: None, .. }) => Trial::Works,
+            Some(&Self { bytes_per_s: Some(bytes_per_s), .. }) => Trial::Measured(bytes_per_s),
+        }
+    }
+}
 
 impl TcpWay {
-    /// `rails`: the address of each, and how connecting it went.
-    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Joined)>) -> Self {
-        let outcomes: Vec<_> = rails.iter().map(|(_, joined)| joined.as_ref().ok().map(|&(_, speed)| speed)).collect();
+    /// `rails`: the address of each, and its connection if it could be made.
+    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Option<JoinedRail>)>) -> Self {
+        let trials: Vec<_> = rails.iter().map(|(_, joined)| JoinedRail::trial(joined.as_ref())).collect();
         let (mut askers, mut addresses) = (Vec::new(), Vec::new());
         for (index, (address, joined)) in rails.into_iter().enumerate() {
             let asker = Asker::new(index);
-            if let Ok((socket, _)) = joined {
-                asker.connect(socket);
+            if let Some(joined) = joined {
+                asker.connect(joined.socket);
             }
             askers.push(Arc::new(asker));
             addresses.push(address);
         }
-        let rails = Mutex::new(Rails::new(&outcomes, now()));
+        let rails = Mutex::new(Rails::new(&trials, now()));
         Self { regions: Mutex::new(regions), rails, askers, addresses, driven: AtomicBool::new(false) }
     }
 
@@ -74,7 +89,7 @@ impl TcpWay {
 
     /// Has its rails say to `speed` what they bring.
     pub(crate) fn tell(&self, speed: Arc<Mutex<LinkSpeed>>) {
-        self.rails().tell(speed);
+        self.rails().report_to(speed);
     }
 
     /// Where a rail connects to.
@@ -119,7 +134,7 @@ impl TcpWay {
                 continue;
             }
             let Some(rail) = rails.pick(request.bytes, |_| true) else { return };
-            rails.ask(rail, request.bytes, request.is_due, now);
+            rails.ask(rail, request.bytes, request.is_pending, now);
             request.rail = Some(rail);
         }
     }
@@ -142,7 +157,7 @@ impl TcpWay {
         let mut rails = self.rails();
         for request in &plan.requests {
             if let Some(rail) = request.rail.filter(|&rail| self.askers[rail].life() == request.life) {
-                rails.take_back(rail, plan.missing_of(request), request.is_due, now);
+                rails.take_back(rail, plan.missing_of(request), request.is_pending, now);
             }
         }
         drop(rails);

@@ -17,7 +17,7 @@ use crate::lanes::Probe;
 use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
-use crate::lanes::tcp::{self, Joined, Order, TcpWay};
+use crate::lanes::tcp::{self, JoinedRail, Order, TcpWay};
 use crate::memory::{Memory, RegionId, take_note};
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
@@ -120,13 +120,18 @@ pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> 
     let count = addresses.len().min(RAILS_MAX);
     // One alone needs no comparison.
     let measured = regions.iter().find(|&(_, &len)| len > 0 && count > 1).map(|(&id, &len)| (id, len));
-    let mut rails: Vec<(String, Joined)> = Vec::with_capacity(count);
-    let mut first_error = None;
+    let (mut rails, mut first_error) = (Vec::with_capacity(count), None);
     for &address in &addresses[..count] {
-        let joined = rail(agent, peer, address, measured, patience);
-        rails.push((address.to_owned(), joined.map_err(|error| first_error.get_or_insert(error).to_string())));
+        let joined = match rail(agent, peer, address, measured, patience) {
+            Ok(joined) => Some(joined),
+            Err(error) => {
+                first_error.get_or_insert(error);
+                None
+            }
+        };
+        rails.push((address.to_owned(), joined));
     }
-    if let Some(error) = first_error.filter(|_| rails.iter().all(|(_, joined)| joined.is_err())) {
+    if let Some(error) = first_error.filter(|_| rails.iter().all(|(_, joined)| joined.is_none())) {
         return Err(error);
     }
     let way = Way::Tcp(TcpWay::new(regions, rails));
@@ -145,7 +150,7 @@ fn rail(
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
-) -> Result<(Socket, Option<f64>), ConnectError> {
+) -> Result<JoinedRail, ConnectError> {
     connect_rail(agent, peer, address, measured, patience).map_err(|error| error.count(&agent.counts))
 }
 
@@ -155,12 +160,12 @@ fn connect_rail(
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
-) -> Result<(Socket, Option<f64>), ConnectError> {
+) -> Result<JoinedRail, ConnectError> {
     let channel = lane_over_tcp(agent, peer, address, Purpose::Bytes, patience)?;
     let socket = channel.into_socket().ok_or(WireError::Unasked)?;
-    let speed = measured.map(|(region, len)| tcp::try_out(&socket, region, len, patience.step)).transpose()?;
+    let bytes_per_s = measured.map(|(region, len)| tcp::try_out(&socket, region, len, patience.step)).transpose()?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
-    Ok((socket, speed))
+    Ok(JoinedRail { socket, bytes_per_s })
 }
 
 /// Connects a rail of a link anew, in the background; the lane hears how it went.
@@ -168,7 +173,10 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
     let (own, its) = (agent.clone(), link.clone());
     let tell = move |agent: &AgentShared, link: Arc<Link>, joined: Result<_, ConnectError>| {
         if let Some(streams) = &agent.streams {
-            let joined = joined.map_err(|error| error.to_string());
+            let joined = joined.inspect_err(|error| {
+                tracing::debug!(worker = agent.config.name, peer = link.name, %error, "a rail stays aside");
+            });
+            let joined = joined.ok();
             streams.lane_queue().ask(Order::Rejoin(link, rail_number, joined));
         }
     };

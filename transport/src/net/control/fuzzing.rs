@@ -82,7 +82,7 @@ pub(crate) fn connected(input: &[u8]) {
     let agent = agent();
     let (ours, theirs) = pair();
     let mut channel = Channel::new(Socket::plain(ours), true);
-    let rails = vec![("a rail".to_owned(), Err("not of this test".to_owned()))];
+    let rails = vec![("a rail".to_owned(), None)];
     let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), 4096)]), rails));
     let link = Link::new(&known(), way, &agent.fair_shares);
     for part in bytes.chunks(how.piece) {
