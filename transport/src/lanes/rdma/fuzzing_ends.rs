@@ -11,10 +11,9 @@ use super::wire::{
 use crate::agent::config::AgentConfig;
 use crate::agent::shared::AgentShared;
 use crate::fields::read_region;
-use crate::fuzzing::{How, pair, said};
+use crate::fuzzing::harness::{How, frame, pair, said};
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
-use crate::net::control::fuzzing::frame;
 use crate::net::control::{Channel, Frame};
 use crate::net::socket::Socket;
 use domain::{Incarnation, WorkerId};

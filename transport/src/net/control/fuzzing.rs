@@ -8,7 +8,7 @@ use crate::agent::event::AgentEvent;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::{How, known, pair, said};
+use crate::fuzzing::harness::{How, frame, known, pair, said};
 use crate::lanes::tcp::TcpWay;
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
@@ -106,9 +106,4 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         How::CHECKED.before(&messages),
         How::PLAIN.before(&regions),
     ]
-}
-
-/// A frame as it is sent.
-pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
 }
