@@ -1,7 +1,7 @@
 //! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must
 //! be read alike once it is written again.
 
-pub(crate) mod harness;
+pub(crate) mod input;
 
 use crate::agent::metadata;
 use crate::fields::read_region;
@@ -10,13 +10,14 @@ use crate::lanes::rdma::fuzzing_ends as rdma_ends;
 use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::lanes::tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
 use crate::memory::RegionId;
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::control::channel::Channel;
 use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::net::control::hello::{HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening};
+use crate::net::control::hello::{Identity, Introduction, Purpose, Region, check_opening, opening};
 use crate::net::socket::Socket;
 use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
-use harness::{frame, known, pair, said};
+use input::{frame, known, pair, said};
 
 /// The layout that metadata is imported for.
 const LAYOUT: u64 = 9;

@@ -3,7 +3,7 @@
 //! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and
 //! deregistered, so that what was exported never grows stale.
 
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::fields::FieldReader;
 use crate::net::control::hello::{begin, check_begin};
 use crate::wire_error::WireError;

@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod counts;
 pub(crate) mod event;
+pub(crate) mod known_peer;
 pub(crate) mod link;
 mod listen;
 pub(crate) mod metadata;
@@ -15,8 +16,9 @@ mod threads;
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::AgentCounts;
 use crate::agent::event::TransferId;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::metadata::ImportError;
-use crate::agent::peers::{KnownPeer, SendError};
+use crate::agent::peers::SendError;
 use crate::agent::shared::{AgentParts, AgentShared, Sink};
 use crate::agent::start_error::AgentStartError;
 use crate::agent::threads::Threads;
@@ -109,7 +111,7 @@ impl Agent {
         let takes_tcp = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
         let streams = if takes_tcp { Some(Streams::new(config.posted_max)?) } else { None };
         let verbs = rdma::open_verbs(&config);
-        rdma::check_required(&config, &verbs)?;
+        rdma::check_required(&config, &verbs).map_err(AgentStartError::RequiredLane)?;
         let control = Control::new()?;
         let parts = AgentParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let shared = Arc::new(AgentShared::new(parts));
@@ -141,7 +143,7 @@ impl Agent {
     /// Checks that the required lane can be taken with the memory that is registered by now: devices of `rdma` pin it,
     /// which the system may refuse.
     pub fn check_required(&self) -> Result<(), AgentStartError> {
-        rdma::check_required(&self.shared.config, &self.shared.verbs)
+        rdma::check_required(&self.shared.config, &self.shared.verbs).map_err(AgentStartError::RequiredLane)
     }
 
     /// Ends the registration of a region, and returns its memory. Connected peers are told, and a later read is
@@ -178,7 +180,7 @@ impl Agent {
 
     /// Forgets where a peer is, and ends the connection to it with all transfers over it.
     pub fn forget(&self, peer: WorkerId) {
-        self.shared.let_go(peer);
+        self.shared.forget(peer);
     }
 
     /// Connects a peer: at once if it is in this process, else in the background. The outcome is

@@ -3,11 +3,11 @@
 //! Connecting itself is `control`'s business; it takes the peers that want it from here.
 
 use crate::agent::event::AgentEvent;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
 use crate::agent::metadata::ImportError;
 use crate::agent::shared::AgentShared;
 use crate::lanes::{Lane, LaneStatus};
-use domain::session::PeerAddress;
 use domain::{Encoding, Incarnation, WorkerId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,15 +41,6 @@ pub enum SendError {
         /// Its bytes.
         bytes: usize,
     },
-}
-
-/// A life of a peer, and where it is.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownPeer {
-    pub(crate) id: WorkerId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) name: String,
-    pub(crate) address: PeerAddress,
 }
 
 /// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it
@@ -87,7 +78,7 @@ struct Peer {
     /// When it may be tried again.
     not_before: Option<Instant>,
     /// Whether it was connected once.
-    met: bool,
+    was_connected: bool,
     /// The link that it had before a better lane was taken: transfers over it go on until it, or the peer, is left.
     retired: Option<Arc<Link>>,
 }
@@ -188,7 +179,7 @@ impl Peers {
         }
         (peer.failures, peer.not_before) = (0, None);
         peer.state = State::Connected(link.clone(), status);
-        let again = std::mem::replace(&mut peer.met, true);
+        let again = std::mem::replace(&mut peer.was_connected, true);
         inner.writable.push(link.peer);
         Some(again)
     }
@@ -256,10 +247,10 @@ impl Peers {
         }
     }
 
-    /// The next connection to a peer is none after a loss.
-    fn unmeet(&self, id: WorkerId) {
+    /// Has the next connection to a peer not counted as one after a loss.
+    fn forget_connection(&self, id: WorkerId) {
         if let Some(peer) = self.lock().peers.get_mut(&id) {
-            peer.met = false;
+            peer.was_connected = false;
         }
     }
 
@@ -307,7 +298,7 @@ impl AgentShared {
     }
 
     /// Forgets where a peer is, and ends the connection to it, or the attempt to connect it.
-    pub(crate) fn let_go(&self, id: WorkerId) {
+    pub(crate) fn forget(&self, id: WorkerId) {
         const REASON: &str = "this agent forgot it";
         let mut inner = self.peers.lock();
         let Inner { peers, wanted, .. } = &mut *inner;
@@ -335,7 +326,7 @@ impl AgentShared {
         if let Some(link) = self.peers.link(id)
             && self.end_link(&link, "it is not needed")
         {
-            self.peers.unmeet(id);
+            self.peers.forget_connection(id);
         }
     }
 
@@ -477,6 +468,7 @@ mod tests {
     use super::*;
     use crate::agent::config::AgentConfig;
     use crate::lanes::tcp::TcpWay;
+    use domain::session::PeerAddress;
     use std::collections::BTreeMap;
 
     #[test]

@@ -1,7 +1,6 @@
 //! Whether an agent may take the lane `rdma`.
 
 use crate::agent::config::AgentConfig;
-use crate::agent::start_error::AgentStartError;
 use crate::lanes::Lane;
 use crate::lanes::rdma::Verbs;
 
@@ -48,7 +47,7 @@ pub(super) fn open_verbs(config: &AgentConfig) -> Result<Verbs, RdmaError> {
 }
 
 /// Checks that the lane `rdma` can be taken, where it is required. Errors: why not.
-pub(super) fn check_required(config: &AgentConfig, verbs: &Result<Verbs, RdmaError>) -> Result<(), AgentStartError> {
+pub(super) fn check_required(config: &AgentConfig, verbs: &Result<Verbs, RdmaError>) -> Result<(), RdmaError> {
     if config.require != Some(Lane::Rdma) || config.listen.is_none() {
         return Ok(());
     }
@@ -56,13 +55,14 @@ pub(super) fn check_required(config: &AgentConfig, verbs: &Result<Verbs, RdmaErr
         Err(error) => Some(error.clone()),
         Ok(verbs) => verbs.refused().map(|reason| RdmaError::MemoryRefused(reason.to_string())),
     };
-    refused.map_or(Ok(()), |error| Err(AgentStartError::RequiredLane(error)))
+    refused.map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::agent::config::ListenConfig;
+    use crate::agent::start_error::AgentStartError;
     use crate::memory::RegionId;
     use domain::{Incarnation, WorkerId};
 
@@ -78,7 +78,7 @@ mod tests {
         let refused = "rxe0 port 1: 4096 bytes cannot be registered".to_owned();
         verbs.as_ref().expect("it is there").refuse(RegionId(0), refused);
         let error = check_required(&config(Some(Lane::Rdma)), &verbs).expect_err("nothing can be read over it");
-        let error = error.to_string();
+        let error = AgentStartError::RequiredLane(error).to_string();
         for part in ["transport.require is rdma", "rxe0 port 1: 4096 bytes", "ulimit -l unlimited", "LimitMEMLOCK"] {
             assert!(error.contains(part), "{error}");
         }

@@ -137,9 +137,9 @@ pub enum DeregisterError {
     /// Prepared transfers of this process read into it or out of it, or bytes of it are on their way to a peer.
     #[error("region {region:?} is in use: {uses} transfers hold it; drop them, or wait for their ends")]
     InUse {
-        /// Which.
+        /// The region that stays registered.
         region: RegionId,
-        /// How many hold it.
+        /// Transfers that hold it.
         uses: usize,
     },
 }

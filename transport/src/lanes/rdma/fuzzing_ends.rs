@@ -11,7 +11,7 @@ use super::wire::{
 use crate::agent::config::AgentConfig;
 use crate::agent::shared::AgentShared;
 use crate::fields::read_region;
-use crate::fuzzing::harness::{How, frame, pair, said};
+use crate::fuzzing::input::{How, frame, pair, said};
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
 use crate::net::control::{Channel, Frame};

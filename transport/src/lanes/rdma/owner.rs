@@ -1,8 +1,8 @@
 //! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and
 //! what it is told meanwhile.
 //!
-//! It knows devices through [`OwnerPorts`] alone, so that it is fed without one what peers may say. What is deliberately
-//! absent: how queue pairs are made, which is in `serving`.
+//! It knows devices through [`OwnerPorts`] alone, so that it is fed without one what peers may say. What is
+//! deliberately absent: how queue pairs are made, which is in `serving`.
 
 use super::wire::{ExchangeError, KeyedRegion, PortAddress, Queues, RailQueues, RemadeRail, decode_word, kind};
 use crate::agent::counts::Refusal;

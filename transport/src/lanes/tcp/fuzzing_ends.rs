@@ -9,7 +9,7 @@ use crate::agent::config::{AgentConfig, TcpConfig};
 use crate::agent::event::{AgentEvent, TransferError};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::harness::{How, known, pair, said};
+use crate::fuzzing::input::{How, known, pair, said};
 use crate::memory::sealed::SealedMemory;
 use crate::memory::{Memory, RegionId};
 use crate::net::socket::Socket;

@@ -113,7 +113,7 @@ mod tests {
     use super::super::{Order, Streams, TcpWay};
     use super::*;
     use crate::agent::config::{AgentConfig, TcpConfig};
-    use crate::agent::peers::KnownPeer;
+    use crate::agent::known_peer::KnownPeer;
     use crate::agent::shared::AgentShared;
     use crate::memory::{Memory, RegionId};
     use crate::net::socket::Socket;

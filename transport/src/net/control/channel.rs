@@ -3,8 +3,8 @@
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
 use super::admission_error::AdmissionError;
-use super::hello::HELLO_BYTES_MAX;
 use crate::agent::counts::{Counts, Refusal};
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::{SendBuffer, Socket, is_tls};
 use crate::wire_error::WireError;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes before a frame's body.
-const HEAD: usize = 5;
+const HEAD_BYTES: usize = 5;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
 /// Descriptors that may come with the bytes of one read, and wait to be asked for.
@@ -224,7 +224,7 @@ impl Channel {
 
     /// The next whole frame, whose body may have `body_max` bytes.
     pub(crate) fn next(&mut self, body_max: usize) -> Result<Option<Frame>, ChannelError> {
-        let Some((head, rest)) = self.input.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let Some((head, rest)) = self.input.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
             if is_tls(head) && !self.socket.has_tls() {
@@ -235,7 +235,7 @@ impl Channel {
         let (kind, len) = (head[4], len - 1);
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let body = body.to_vec();
-        self.input.drain(..HEAD + len);
+        self.input.drain(..HEAD_BYTES + len);
         if self.input.is_empty() {
             // An idle connection holds no memory.
             self.input = Vec::new();
@@ -250,7 +250,7 @@ impl Channel {
 
     /// Queues a frame.
     pub(crate) fn push(&mut self, kind: u8, body: &[u8], descriptor: Option<OwnedFd>) {
-        let mut bytes = Vec::with_capacity(HEAD + body.len());
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(&(body.len() as u32 + 1).to_le_bytes());
         bytes.push(kind);
         bytes.extend_from_slice(body);

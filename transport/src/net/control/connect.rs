@@ -3,13 +3,13 @@
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::connect_error::ConnectError;
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferReport;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
-use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::fields::read_region;
@@ -20,6 +20,7 @@ use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::{self, JoinedRail, Order, TcpWay};
 use crate::memory::{Memory, RegionId, take_note};
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
 use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::transfer::prepared::Prepared;
@@ -37,7 +38,7 @@ use std::time::{Duration, Instant};
 const DIAL_MAX: Duration = Duration::from_secs(10);
 /// After so long a connection is tried again that the other end closed before it knew who this is, as it does for
 /// the sake of others while strangers connect at full pace; no more often.
-const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
+const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// How long reaching a peer may take: each step, of which the last may end later, and all of them.
 #[derive(Clone, Copy)]
@@ -269,7 +270,7 @@ fn connect(
 
 /// Tries again for a while what ends with a connection that the other end closed without a word.
 fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, ConnectError> {
-    for pause_ms in PAUSES_MS {
+    for pause_ms in RETRY_PAUSES_MS {
         match attempt() {
             Err(error) if error.is_closed() => std::thread::sleep(Duration::from_millis(pause_ms)),
             result => return result,
@@ -346,16 +347,16 @@ fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Chann
     let (secret, mut channel) = (config.secrets.own(), channel.of_stranger());
     let binding = channel.binding()?;
     let nonce = crate::random::bytes().map_err(|error| ConnectError::Random(error.into()))?;
-    let mut said = Said::over(binding);
-    channel.push(kind::HELLO, &said.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
+    let mut transcript = Transcript::over(binding);
+    channel.push(kind::HELLO, &transcript.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
     let challenge = expect(&mut channel, kind::CHALLENGE)?;
     hello::check_opening(&challenge)?;
-    said.add(&challenge);
+    transcript.add(&challenge);
 
     let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
     let introduction = Introduction { purpose, from: agent.known(), to: meant.who, fingerprint: meant.fingerprint };
-    channel.push(kind::PROOF, &said.prove(secret, Proof::Dialer, &introduction.encode()), None);
-    meant.check(&mut said, secret, &expect(&mut channel, kind::IDENTITY)?)?;
+    channel.push(kind::PROOF, &transcript.prove(secret, Proof::Dialer, &introduction.encode()), None);
+    meant.check(&mut transcript, secret, &expect(&mut channel, kind::IDENTITY)?)?;
     channel.trust();
     Ok(channel)
 }

@@ -51,7 +51,7 @@ impl Dials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::peers::KnownPeer;
+    use crate::agent::known_peer::KnownPeer;
     use domain::session::PeerAddress;
     use domain::{Incarnation, WorkerId};
 

@@ -1,14 +1,14 @@
 //! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::channel::Channel;
-use super::hello::{self, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::serve::{Next, Serving};
 use crate::agent::config::AgentConfig;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::harness::{How, frame, known, pair, said};
+use crate::fuzzing::input::{How, frame, known, pair, said};
 use crate::lanes::tcp::TcpWay;
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
@@ -31,8 +31,8 @@ fn agent() -> AgentShared {
 }
 
 /// The hello of who knows the secret, which is none.
-fn hello() -> (Said, Vec<u8>) {
-    let mut said = Said::over(Vec::new());
+fn hello() -> (Transcript, Vec<u8>) {
+    let mut said = Transcript::over(Vec::new());
     let hello = said.prove(&Secret::default(), Proof::Knock, &hello::opening([5; 32]));
     (said, hello)
 }
@@ -61,7 +61,7 @@ pub(crate) fn serving(input: &[u8]) {
         let proof = both.prove(&Secret::default(), Proof::Dialer, &introduction.encode());
         said(&theirs, &frame(kind::PROOF, &proof));
         assert!(channel.fill().is_ok());
-        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::KnownPeer)));
+        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::Admitted)));
     }
     for part in bytes.chunks(how.piece) {
         said(&theirs, part);
@@ -69,7 +69,7 @@ pub(crate) fn serving(input: &[u8]) {
             match serving.handle(&agent, &mut channel, true) {
                 Ok(Next::Stay | Next::Greeted) => {}
                 // Without the challenge's nonce there is no proof.
-                Ok(Next::KnownPeer | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
+                Ok(Next::Admitted | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
                 Err(_) => return,
             }
         }

@@ -6,14 +6,14 @@
 //! 4. Now the listener says who it is ([`Identity`]), with a proof over all that was said.
 //!
 //! A proof is a keyed hash over all messages up to its own, and over the TLS channel where there is one
-//! ([`Said`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
+//! ([`Transcript`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
 //! neither encrypted nor authenticated byte by byte without TLS: the network is trusted not to alter it.
 //!
 //! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version,
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
 
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
 use crate::wire_error::WireError;
@@ -24,8 +24,6 @@ use domain::{Incarnation, Secret, Secrets, WorkerId};
 pub(crate) const VERSION: u16 = 6;
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
-/// Bytes that are read of an end before it has proven itself, in all.
-pub(crate) const HELLO_BYTES_MAX: usize = 4096;
 /// What an end that has not proven itself is told, whatever is wrong.
 pub(crate) const REFUSAL: &str = "refused";
 /// Bytes of a proof.
@@ -113,9 +111,9 @@ impl Proof {
 
 /// All that both ends have said over a channel, in its order: what proofs are over.
 #[derive(Clone, Debug)]
-pub(crate) struct Said(Vec<Vec<u8>>);
+pub(crate) struct Transcript(Vec<Vec<u8>>);
 
-impl Said {
+impl Transcript {
     /// Begins with what tells the channel from all others: nothing, where there is no TLS.
     pub(crate) fn over(channel: Vec<u8>) -> Self {
         Self(vec![channel])
@@ -243,8 +241,13 @@ impl Identity {
 
     /// Checks the listener's message: it comes from the worker that was meant, which has the secret that the dialer
     /// proved itself by.
-    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), IdentityError> {
-        let proven = said.check(&secret.clone().into(), Proof::Listener, message);
+    pub(crate) fn check(
+        self,
+        transcript: &mut Transcript,
+        secret: &Secret,
+        message: &[u8],
+    ) -> Result<(), IdentityError> {
+        let proven = transcript.check(&secret.clone().into(), Proof::Listener, message);
         let (content, _) = proven.ok_or(IdentityError::OtherSecret)?;
         let answers = Self::decode(content)?;
         if answers == self { Ok(()) } else { Err(IdentityError::Other { answers, meant: self }) }
@@ -275,6 +278,7 @@ pub(crate) const OTHER_SECRET: &str = "it does not know this cluster's secret";
 mod tests {
     use super::*;
     use crate::fields::read_region;
+    use crate::net::HELLO_BYTES_MAX;
     use proptest::prelude::*;
 
     fn introduction() -> Introduction {
@@ -329,34 +333,34 @@ mod tests {
 
     /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as
     /// messages.
-    fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Said, [Vec<u8>; 3]) {
-        let (mut said, challenge) = (Said::over(channel.to_vec()), opening([6; 32]));
-        let hello = said.prove(secret, Proof::Knock, &opening([5; 32]));
-        said.add(&challenge);
-        let introduction = said.prove(secret, Proof::Dialer, introduction);
-        (said, [hello, challenge, introduction])
+    fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Transcript, [Vec<u8>; 3]) {
+        let (mut transcript, challenge) = (Transcript::over(channel.to_vec()), opening([6; 32]));
+        let hello = transcript.prove(secret, Proof::Knock, &opening([5; 32]));
+        transcript.add(&challenge);
+        let introduction = transcript.prove(secret, Proof::Dialer, introduction);
+        (transcript, [hello, challenge, introduction])
     }
 
     /// What a listener makes of such messages: its own view of what was said, if both proofs hold.
-    fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Said, Secret)> {
-        let (mut said, [hello, challenge, introduction]) = (Said::over(channel.to_vec()), messages);
-        let (_, secret) = said.check(accepted, Proof::Knock, hello)?;
-        said.add(challenge);
-        let (_, secret) = said.check(&secret.into(), Proof::Dialer, introduction)?;
-        Some((said, secret))
+    fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Transcript, Secret)> {
+        let (mut transcript, [hello, challenge, introduction]) = (Transcript::over(channel.to_vec()), messages);
+        let (_, secret) = transcript.check(accepted, Proof::Knock, hello)?;
+        transcript.add(challenge);
+        let (_, secret) = transcript.check(&secret.into(), Proof::Dialer, introduction)?;
+        Some((transcript, secret))
     }
 
     #[test]
     fn proofs_are_bound_to_their_secret_their_channel_their_end_and_all_that_was_said() {
         let (secret, other) = (Secret::new("one"), Secret::new("two"));
         let (own, identity) = (Secrets::from(secret.clone()), Identity { who: introduction().to, fingerprint: 8 });
-        let (mut said, messages) = dialled(&secret, b"channel", &introduction().encode());
+        let (mut transcript, messages) = dialled(&secret, b"channel", &introduction().encode());
         let (mut listener, accepted) = heard(&own, b"channel", &messages).expect("it is proven");
         let answer = listener.prove(&accepted, Proof::Listener, &identity.encode());
-        assert_eq!(identity.check(&mut said.clone(), &secret, &answer), Ok(()));
+        assert_eq!(identity.check(&mut transcript.clone(), &secret, &answer), Ok(()));
 
         let refused = Err(IdentityError::OtherSecret);
-        assert_eq!(identity.check(&mut said.clone(), &other, &answer), refused);
+        assert_eq!(identity.check(&mut transcript.clone(), &other, &answer), refused);
         let relayed = dialled(&secret, b"another channel", &introduction().encode());
         assert_eq!(identity.check(&mut relayed.0.clone(), &secret, &answer), refused, "another channel");
         for strange in [Secrets::from(other), Secrets::default()] {
@@ -372,7 +376,7 @@ mod tests {
         }
         // What one end proved does not serve as the other's proof.
         let [_, _, introduced] = &messages;
-        assert!(said.check(&own, Proof::Listener, introduced).is_none());
+        assert!(transcript.check(&own, Proof::Listener, introduced).is_none());
     }
 
     #[test]
@@ -384,9 +388,9 @@ mod tests {
             Identity { who: (WorkerId(4), Incarnation(9)), ..meant },
             Identity { fingerprint: 7, ..meant },
         ] {
-            let (mut said, _) = dialled(&secret, b"", &introduction().encode());
-            let answer = said.clone().prove(&secret, Proof::Listener, &answers.encode());
-            let refused = meant.check(&mut said, &secret, &answer).expect_err("it is somebody else").to_string();
+            let (mut transcript, _) = dialled(&secret, b"", &introduction().encode());
+            let answer = transcript.clone().prove(&secret, Proof::Listener, &answers.encode());
+            let refused = meant.check(&mut transcript, &secret, &answer).expect_err("it is somebody else").to_string();
             assert!(refused.contains("in its life i9 (layout 8) was meant"), "{refused}");
         }
     }

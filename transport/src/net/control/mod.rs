@@ -32,6 +32,7 @@ use crate::agent::link::Link;
 use crate::agent::peers::Attempt;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
+use crate::net::HELLO_BYTES_MAX;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
 use crate::wire_error::WireError;
@@ -53,7 +54,7 @@ use std::time::{Duration, Instant};
 use strangers::Strangers;
 
 /// How soon an event that the sink did not take is offered again.
-const TELL_AGAIN: Duration = Duration::from_millis(1);
+const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
 const UNSENT_MAX: usize = 1 << 20;
 /// Connections of peers, of either direction. One more that a peer opens is closed. Strangers have places of their own.
@@ -67,11 +68,11 @@ const READS_PER_TURN: usize = 16;
 const VERSION_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// What is not a connection among the things waited for.
-const BELL: u64 = 0;
-const UNIX: u64 = 1;
-const STRANGERS: u64 = 2;
-const TCP: u64 = 3;
-const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
+const BELL_TOKEN: u64 = 0;
+const UNIX_TOKEN: u64 = 1;
+const STRANGERS_TOKEN: u64 = 2;
+const TCP_TOKENS: u64 = 3;
+const FIRST_CONNECTION: u64 = TCP_TOKENS + sockets::LISTENERS_MAX as u64;
 
 /// How others reach the control thread.
 pub(crate) struct Control {
@@ -101,9 +102,9 @@ impl Control {
     pub(crate) fn new() -> io::Result<Self> {
         let (bell, epoll) = (Doorbell::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
         // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL_TOKEN), EventFlags::IN | EventFlags::ET)?;
         let strangers = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS), EventFlags::IN)?;
+        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS_TOKEN), EventFlags::IN)?;
         Ok(Self { bell, epoll, strangers, orders: Mutex::default() })
     }
 
@@ -158,17 +159,17 @@ impl Control {
 /// A connection of either direction.
 struct Connection {
     channel: Channel,
-    role: Role,
+    direction: Direction,
 }
 
-enum Role {
-    /// Somebody connected to this agent.
-    Serving(Serving),
-    /// This agent connected to somebody.
-    Dialled(Arc<Link>),
+enum Direction {
+    /// The other end connected to this agent.
+    Incoming(Serving),
+    /// This agent connected the other end.
+    Outgoing(Arc<Link>),
 }
 
-struct Loop<'a> {
+struct ControlLoop<'a> {
     agent: &'a Arc<AgentShared>,
     listeners: Listeners,
     epoll: &'a OwnedFd,
@@ -191,18 +192,18 @@ struct Loop<'a> {
 
 /// The thread's body. Returns after [`Control::close`], or when it cannot go on, with every connection closed.
 pub(crate) fn run(agent: &Arc<AgentShared>, listeners: Listeners) -> io::Result<()> {
-    let mut control = Loop::new(agent, listeners)?;
+    let mut control = ControlLoop::new(agent, listeners)?;
     agent.watch(|| control.run());
     agent.finish(|| control.end());
     Ok(())
 }
 
-impl<'a> Loop<'a> {
+impl<'a> ControlLoop<'a> {
     fn new(agent: &'a Arc<AgentShared>, listeners: Listeners) -> io::Result<Self> {
         let (epoll, strangers_epoll) = (&agent.control.epoll, &agent.control.strangers);
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
-        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
+        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX_TOKEN));
+        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP_TOKENS..);
         for (listener, token) in unix.into_iter().chain(tcp) {
             epoll::add(epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
         }
@@ -247,8 +248,8 @@ impl<'a> Loop<'a> {
             }
             for event in &events {
                 match event.data.u64() {
-                    BELL => {}
-                    STRANGERS => self.hear_strangers()?,
+                    BELL_TOKEN => {}
+                    STRANGERS_TOKEN => self.hear_strangers()?,
                     listener if listener < FIRST_CONNECTION => self.accept(listener),
                     connection => self.ready(connection, event.flags),
                 }
@@ -271,9 +272,9 @@ impl<'a> Loop<'a> {
             self.survey(link, slow);
         }
         if orders.links_lost || !orders.introduced.is_empty() {
-            let is_old = |connection: &Connection| match &connection.role {
-                Role::Dialled(link) => link.is_gone(),
-                Role::Serving(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
+            let is_old = |connection: &Connection| match &connection.direction {
+                Direction::Outgoing(link) => link.is_gone(),
+                Direction::Incoming(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
             };
             let old = self.connections.iter().filter(|(_, connection)| is_old(connection)).map(|(&number, _)| number);
             old.collect::<Vec<_>>().into_iter().for_each(|number| self.close(number));
@@ -319,7 +320,7 @@ impl<'a> Loop<'a> {
             Ok(Dialled { link, status, channel }) => {
                 let connected = self.agent.peers.connected(attempt, &link, status.clone());
                 if connected.is_some()
-                    && let Err(error) = self.watch(channel, Role::Dialled(link.clone()))
+                    && let Err(error) = self.watch(channel, Direction::Outgoing(link.clone()))
                 {
                     self.agent.lose(&link, &format!("its connection cannot be watched: {error}"));
                 } else if let Some(again) = connected {
@@ -347,9 +348,9 @@ impl<'a> Loop<'a> {
     }
 
     /// Waits for a connection from now on.
-    fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
+    fn watch(&mut self, channel: Channel, direction: Direction) -> io::Result<()> {
         epoll::add(self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
-        self.connections.insert(self.next, Connection { channel, role });
+        self.connections.insert(self.next, Connection { channel, direction });
         self.next += 1;
         Ok(())
     }
@@ -383,9 +384,9 @@ impl<'a> Loop<'a> {
             let outcome = match connection.channel.fill() {
                 // TLS may have something to say that nobody asked it to.
                 Ok(false) => return self.flush(number),
-                Ok(true) => match &mut connection.role {
-                    Role::Serving(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
-                    Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
+                Ok(true) => match &mut connection.direction {
+                    Direction::Incoming(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
+                    Direction::Outgoing(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
                 },
                 Err(error) => Err(error),
             };
@@ -398,7 +399,8 @@ impl<'a> Loop<'a> {
 
     /// Handles what a peer said while it was being connected: its socket tells of no more than what comes from now on.
     fn heed(&mut self, number: u64) {
-        let Some(Connection { channel, role: Role::Dialled(link), .. }) = self.connections.get_mut(&number) else {
+        let Some(Connection { channel, direction: Direction::Outgoing(link), .. }) = self.connections.get_mut(&number)
+        else {
             return;
         };
         if let Err(error) = handle(link, channel) {
@@ -413,7 +415,7 @@ impl<'a> Loop<'a> {
                 self.strangers.greet(number);
                 self.flush(number);
             }
-            serve::Next::KnownPeer => {
+            serve::Next::Admitted => {
                 self.strangers.remove(number);
                 let Some(Connection { channel, .. }) = self.connections.get_mut(&number) else { return };
                 match channel.change_watch(self.strangers_epoll, self.epoll, number) {
@@ -452,7 +454,7 @@ impl<'a> Loop<'a> {
         let epoll = if self.strangers.contains(number) { self.strangers_epoll } else { self.epoll };
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
-            if let Role::Dialled(link) = &connection.role {
+            if let Direction::Outgoing(link) = &connection.direction {
                 while connection.channel.unsent() < UNSENT_MAX
                     && let Some(message) = self.agent.peers.take_message(link)
                 {
@@ -472,7 +474,7 @@ impl<'a> Loop<'a> {
 
     fn show_regions(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if let Role::Serving(serving) = &mut connection.role {
+        if let Direction::Incoming(serving) = &mut connection.direction {
             match serving.show_regions(self.agent, &mut connection.channel) {
                 Ok(()) => self.flush(number),
                 Err(error) => self.fail(number, &error),
@@ -485,13 +487,13 @@ impl<'a> Loop<'a> {
         let name = &self.agent.config.name;
         let Some(connection) = self.connections.get_mut(&number) else { return };
         error.count(&self.agent.counts);
-        match &connection.role {
-            Role::Dialled(link) => {
+        match &connection.direction {
+            Direction::Outgoing(link) => {
                 Counts::add(&self.agent.counts.lost);
                 let link = link.clone();
                 self.agent.lose(&link, &error.to_string());
             }
-            Role::Serving(_) => {
+            Direction::Incoming(_) => {
                 if error.refusal().is_none() {
                     return self.close(number);
                 }
@@ -513,11 +515,11 @@ impl<'a> Loop<'a> {
 
     fn close(&mut self, number: u64) {
         self.strangers.remove(number);
-        let Some(Connection { channel, role }) = self.connections.remove(&number) else { return };
+        let Some(Connection { channel, direction }) = self.connections.remove(&number) else { return };
         if channel.is_wary() {
             self.accepting.throw_away(channel);
         }
-        if let Role::Dialled(link) = role
+        if let Direction::Outgoing(link) = direction
             && self.links.get(&link.peer) == Some(&number)
         {
             self.links.remove(&link.peer);
@@ -531,7 +533,7 @@ impl<'a> Loop<'a> {
         let others = self.accepting.deadline().into_iter().chain(self.looks.front().map(|&(at, _)| at));
         let earliest =
             strangers.into_iter().chain(later).chain(others).min().map(|at| at.saturating_duration_since(now()));
-        earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
+        earliest.into_iter().chain(untold.then_some(OFFER_AGAIN_AFTER)).min()
     }
 
     fn pass_deadlines(&mut self) {
@@ -553,7 +555,7 @@ impl<'a> Loop<'a> {
     fn end(&mut self) {
         let numbers: Vec<_> = self.connections.keys().copied().collect();
         for number in numbers {
-            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.get(&number) {
+            if let Some(Connection { direction: Direction::Outgoing(link), .. }) = self.connections.get(&number) {
                 link.leave();
             }
             self.close(number);
@@ -570,7 +572,7 @@ pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
 
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
-    while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
+    while let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
         match frame.kind {
             kind::REGION => connect::add_region(link, &frame, channel)?,
             kind::WITHDRAWN => connect::withdraw_region(link, &frame)?,

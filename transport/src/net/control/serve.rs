@@ -2,13 +2,14 @@
 
 use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::sockets::prepare_tcp;
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::memory::RegionId;
+use crate::net::HELLO_BYTES_MAX;
 use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 use rustix::net::sockopt;
@@ -23,7 +24,7 @@ enum Stage {
     Silent,
     /// It knocked, by this secret, and was challenged.
     Greeted {
-        said: Said,
+        transcript: Transcript,
         secret: Secret,
     },
     Peer {
@@ -39,7 +40,7 @@ pub(super) enum Next {
     /// It knocked. It has not proven itself yet.
     Greeted,
     /// It is a peer now.
-    KnownPeer,
+    Admitted,
     /// It is a peer's, for a lane: not this thread's business.
     Lane {
         purpose: Purpose,
@@ -74,8 +75,8 @@ impl Serving {
                     self.0 = greet(agent, channel, &frame.body)?;
                     next = Next::Greeted;
                 }
-                (Stage::Greeted { said, secret }, kind::PROOF) => {
-                    let introduction = admit(agent, channel, said, secret, &frame.body, has_room)?;
+                (Stage::Greeted { transcript, secret }, kind::PROOF) => {
+                    let introduction = admit(agent, channel, transcript, secret, &frame.body, has_room)?;
                     let (peer, incarnation) = (introduction.from.id, introduction.from.incarnation);
                     let purpose = introduction.purpose;
                     agent.introduce(introduction.from);
@@ -91,7 +92,7 @@ impl Serving {
                         channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
                     }
                     channel.push(kind::READY, &[], None);
-                    next = Next::KnownPeer;
+                    next = Next::Admitted;
                 }
                 (Stage::Peer { peer, .. }, kind::MESSAGE) => {
                     let message = AgentEvent::Message { from: *peer, bytes: frame.body };
@@ -146,23 +147,23 @@ fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<S
             return Err(AdmissionError::OtherUser.into());
         }
     }
-    let mut said = Said::over(channel.binding().map_err(ChannelError::Failed)?);
-    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or(AdmissionError::OtherSecret)?;
-    said.add(&challenge);
+    let mut transcript = Transcript::over(channel.binding().map_err(ChannelError::Failed)?);
+    let (_, secret) = transcript.check(secrets, Proof::Knock, message).ok_or(AdmissionError::OtherSecret)?;
+    transcript.add(&challenge);
     channel.push(kind::CHALLENGE, &challenge, None);
-    Ok(Stage::Greeted { said, secret })
+    Ok(Stage::Greeted { transcript, secret })
 }
 
 /// Checks the proof of who connected, and only then who it is and whom it means; says who this agent is.
 fn admit(
     agent: &AgentShared,
     channel: &mut Channel,
-    said: &mut Said,
+    transcript: &mut Transcript,
     secret: &Secret,
     message: &[u8],
     has_room: bool,
 ) -> Result<Introduction, ChannelError> {
-    let proven = said.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
+    let proven = transcript.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
     let (content, _) = proven.ok_or(AdmissionError::OtherSecret)?;
     channel.trust();
     if !channel.is_unix() {
@@ -184,6 +185,6 @@ fn admit(
     if agent.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
         return Err(AdmissionError::EarlierLife.into());
     }
-    channel.push(kind::IDENTITY, &said.prove(secret, Proof::Listener, &own.encode()), None);
+    channel.push(kind::IDENTITY, &transcript.prove(secret, Proof::Listener, &own.encode()), None);
     Ok(introduction)
 }

@@ -3,7 +3,7 @@
 
 use super::connect_error::DialError;
 use super::dial::{self, Dialled};
-use super::{Loop, Role};
+use super::{ControlLoop, Direction};
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
@@ -14,7 +14,7 @@ use crate::speed::link_speed::Slow;
 use crate::speed::ranking;
 use std::sync::Arc;
 
-impl Loop<'_> {
+impl ControlLoop<'_> {
     /// A lane has become slow: people are told, and it is compared with the others anew.
     pub(super) fn survey(&mut self, link: Arc<Link>, slow: Slow) {
         Counts::add(&self.agent.counts.slow);
@@ -96,7 +96,7 @@ impl Loop<'_> {
         if let Some(before) = before {
             self.agent.lose(&before, "a better lane was taken twice since");
         }
-        if let Err(error) = self.watch(channel, Role::Dialled(new.clone())) {
+        if let Err(error) = self.watch(channel, Direction::Outgoing(new.clone())) {
             return self.agent.lose(&new, &format!("its connection cannot be watched: {error}"));
         }
         let number = self.next - 1;

@@ -95,7 +95,7 @@ impl fmt::Display for FileStatus {
 /// The one end of a posted file transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileEnd {
-    /// Which.
+    /// As [`FileMover::post`] returned it.
     pub id: TransferId,
     /// All bytes are where they belong, or why not. What was written is in the files then, not yet safe from a
     /// loss of power.

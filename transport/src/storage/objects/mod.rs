@@ -51,7 +51,7 @@ const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The one end of a posted object transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectEnd {
-    /// Which.
+    /// As [`ObjectMover::post`] returned it.
     pub id: TransferId,
     /// What became of it, or why nothing did.
     pub result: Result<ObjectReport, ObjectError>,

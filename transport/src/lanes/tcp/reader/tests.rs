@@ -4,7 +4,7 @@ use super::super::engine::Engine;
 use super::super::{JoinedRail, Order, Streams, TcpWay};
 use super::*;
 use crate::agent::config::{AgentConfig, TcpConfig};
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::memory::sealed::SealedMemory;
 use crate::memory::{Memory, RegionId};

@@ -1,6 +1,6 @@
-//! What feeds the machines at both ends of a connection: inputs, sockets and frames.
+//! What fuzzers of every machine feed it by: inputs that say how they are fed, sockets, and messages of a good peer.
 
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use domain::session::PeerAddress;
 use domain::{Incarnation, WorkerId};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -47,6 +47,7 @@ pub(crate) fn said(socket: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, Ok(bytes.len()), "a socket takes what little it gets");
 }
 
+/// A peer, as a good one introduces itself.
 pub(crate) fn known() -> KnownPeer {
     let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
     KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
