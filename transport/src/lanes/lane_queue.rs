@@ -1,5 +1,5 @@
-//! The queue of a lane's thread: where other threads lay what it is to do, and how whoever posted a transfer hears
-//! of its end.
+//! The queue of a thread that carries out transfers, of a lane or of those that copy: where other threads lay what it
+//! is to do, and how the caller that posted a transfer receives its end.
 //!
 //! What is deliberately absent: how bytes come. That is each lane's, which takes the orders from here, one batch
 //! at a time.
@@ -13,15 +13,15 @@ use crate::transfer::{Transfer, Work};
 use crate::wake::{Doorbell, Wake};
 use domain::{Incarnation, WorkerId};
 use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where others lay orders for a lane's thread. `O`: orders that this lane alone has; `S`: what a peer reads over.
-pub(crate) struct LaneQueue<O, S> {
-    bell: Arc<Doorbell>,
+/// Where others lay orders for a lane's thread. `O`: orders that this lane alone has; `S`: what a peer reads over;
+/// `B`: what wakes the thread.
+pub(crate) struct LaneQueue<O, S, B = Doorbell> {
+    bell: Arc<B>,
     orders: Mutex<Orders<O, S>>,
     /// The thread takes no orders any more that are laid from now on. Changed and looked at with the lock on them.
     closed: AtomicBool,
@@ -44,6 +44,17 @@ pub(crate) struct Orders<O, S> {
     pub(crate) links_changed: bool,
     /// The thread is to end.
     pub(crate) closed: bool,
+}
+
+/// Why a read that was waited for brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneReadError {
+    #[error("the lane has ended")]
+    LaneEnded,
+    #[error("a read takes longer than {0:?}")]
+    TooSlow(Duration),
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
 }
 
 /// A transfer that was posted, and what it needs to be read.
@@ -72,14 +83,13 @@ enum Caller {
     Waiting(SyncSender<Result<TransferReport, TransferError>>),
 }
 
-impl<O, S> LaneQueue<O, S> {
-    pub(crate) fn new(posted_max: usize) -> io::Result<Self> {
-        let orders = Mutex::new(Orders::new(posted_max));
-        Ok(Self { bell: Arc::new(Doorbell::new()?), orders, closed: AtomicBool::new(false) })
+impl<O, S, B: Wake> LaneQueue<O, S, B> {
+    pub(crate) fn new(bell: B, posted_max: usize) -> Self {
+        Self { bell: Arc::new(bell), orders: Mutex::new(Orders::new(posted_max)), closed: AtomicBool::new(false) }
     }
 
     /// What wakes the thread.
-    pub(crate) fn bell(&self) -> &Arc<Doorbell> {
+    pub(crate) fn bell(&self) -> &Arc<B> {
         &self.bell
     }
 
@@ -113,19 +123,18 @@ impl<O, S> LaneQueue<O, S> {
         self.lay(Caller::Owner(id), transfer, begin)
     }
 
-    /// Reads and waits for the end, for `at_most`; `begin` as for [`LaneQueue::post`]. Errors: why not, in words.
+    /// Reads and waits for the end, for `at_most`; `begin` as for [`LaneQueue::post`].
     pub(crate) fn read(
         &self,
         transfer: Transfer,
         at_most: Duration,
         begin: impl FnOnce(&Link, &mut Work) -> bool,
-    ) -> Result<TransferReport, String> {
+    ) -> Result<TransferReport, LaneReadError> {
         let (waiting, answer) = sync_channel(1);
         if self.lay(Caller::Waiting(waiting), transfer, begin).is_some() {
-            return Err("the lane has ended".to_owned());
+            return Err(LaneReadError::LaneEnded);
         }
-        let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
-        answer.map_err(|error| error.to_string())
+        Ok(answer.recv_timeout(at_most).map_err(|_| LaneReadError::TooSlow(at_most))??)
     }
 
     fn lay(
@@ -233,14 +242,12 @@ impl Open {
         result: Result<(), TransferError>,
     ) {
         let result = result.map(|()| self.report(rails)).map_err(|error| agent.outcome(error));
+        if let (Caller::Owner(_), Ok(report)) = (&self.caller, &result) {
+            agent.read(&self.link, report);
+        }
         plan.end(result);
         match self.caller {
-            Caller::Owner(id) => {
-                if let Ok(report) = &result {
-                    agent.read(&self.link, report);
-                }
-                agent.end_with(id, result);
-            }
+            Caller::Owner(id) => agent.end_with(id, result),
             // It may have stopped waiting.
             Caller::Waiting(waiting) => drop(waiting.try_send(result)),
         }

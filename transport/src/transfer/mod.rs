@@ -1,6 +1,7 @@
 //! Transfers: what of a peer's memory is to be read, checked and merged once, when it is prepared.
 
 pub(crate) mod claims;
+pub(crate) mod cursor;
 pub(crate) mod plan_slot;
 pub(crate) mod prepared;
 pub(crate) mod timeline;

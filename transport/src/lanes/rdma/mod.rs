@@ -49,6 +49,7 @@ use crate::lanes::rails::Rails;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};
 use crate::speed::probe::{PROBE_BYTES, Scratch};
+use crate::wake::Doorbell;
 use error::DeviceError;
 use owner_state::OwnerState;
 use port::Port;
@@ -122,7 +123,7 @@ impl Verbs {
         ports.iter().try_for_each(|port| port.register(&scratch).map_err(|error| error.of(port.name.as_str())))?;
         let unused = ports.iter().map(|port| CompletionQueue::new(&port.channel, 1, 0).map(Arc::new));
         let unused = unused.collect::<Result<_, _>>()?;
-        let lane_queue = LaneQueue::new(posted_max).map_err(DeviceError::System)?;
+        let lane_queue = LaneQueue::new(Doorbell::new().map_err(DeviceError::System)?, posted_max);
         let epoll = engine::listen(lane_queue.bell(), &ports).map_err(DeviceError::System)?;
         Ok(Self {
             config: config.clone(),

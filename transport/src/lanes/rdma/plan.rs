@@ -2,6 +2,7 @@
 
 use super::RdmaWay;
 use crate::memory::{Memory, RegionId};
+use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::{Plan, Reusable};
 use crate::transfer::{Piece, PrepareError, Run};
 use domain::WorkerId;
@@ -19,7 +20,7 @@ pub(crate) struct ReadPlan {
     pub(super) number: u64,
     pub(super) runs: Vec<ReadRun>,
     next: Cursor,
-    /// Parts that were read over a rail which failed, to be read again.
+    /// What was read over a rail that failed, to be read again.
     again: Vec<Extent>,
     /// Rails of the link that it is read over, a bit for each.
     used: u8,
@@ -49,14 +50,6 @@ pub(super) struct ReadRun {
     destination: Arc<dyn Memory>,
 }
 
-/// What is read next.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    run: usize,
-    piece: usize,
-    offset: usize,
-}
-
 /// Whether something can be read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -68,7 +61,7 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// A part of a piece, to be read by one work request.
+/// Part of a piece, which one work request reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) run: u32,
@@ -139,18 +132,9 @@ impl ReadPlan {
         let run = self.runs.get(at.run)?;
         let piece = &run.pieces[at.piece];
         let len = (piece.len - at.offset).min(READ_BYTES_MAX);
-        let offset = at.offset as u64;
-        let is_first = at.piece == 0 && at.offset == 0;
-        let (from, to) = (piece.from + offset, piece.to + offset);
-        let extent = Extent { run: at.run as u32, from, to, len: len as u32, is_first };
-        self.next = if at.offset + len < piece.len {
-            Cursor { offset: at.offset + len, ..at }
-        } else if at.piece + 1 < run.pieces.len() {
-            Cursor { piece: at.piece + 1, offset: 0, ..at }
-        } else {
-            Cursor { run: at.run + 1, piece: 0, offset: 0 }
-        };
-        Some(extent)
+        let (from, to) = (piece.from + at.offset as u64, piece.to + at.offset as u64);
+        self.next.advance(len, &run.pieces);
+        Some(Extent { run: at.run as u32, from, to, len: len as u32, is_first: at.begins_run() })
     }
 
     /// An extent that was taken did not come, and is read again.

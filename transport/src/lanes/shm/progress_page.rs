@@ -2,7 +2,7 @@
 //!
 //! The owner copies its word there and wakes who sleeps on it; readers map it for reading and sleep on its lower half.
 
-use crate::lanes::shm::peer_mapping::PeerMapping;
+use crate::lanes::shm::peer_mapping::{MapError, PeerMapping};
 use crate::memory::Memory;
 use crate::memory::sealed::SealedMemory;
 use crate::wake::SharedFutex;
@@ -60,7 +60,7 @@ fn shown(word: &AtomicU64) -> u64 {
 pub(crate) struct ProgressView(PeerMapping);
 
 impl ProgressView {
-    pub(crate) fn new(file: OwnedFd) -> Result<Self, String> {
+    pub(crate) fn new(file: OwnedFd) -> Result<Self, MapError> {
         PeerMapping::new(file.as_fd(), 0, PAGE).map(Self)
     }
 

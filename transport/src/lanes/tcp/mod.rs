@@ -20,6 +20,7 @@ pub(crate) mod fuzzing;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing_ends;
 mod owner;
+mod pieces;
 mod plan;
 mod reader;
 mod recovery;

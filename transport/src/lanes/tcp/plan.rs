@@ -2,6 +2,7 @@
 
 use super::TcpWay;
 use super::encoded::part_of;
+use super::pieces::Landing;
 use super::series::{Series, first_series};
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
 use crate::agent::config::TcpConfig;
@@ -88,18 +89,6 @@ impl Request {
         wire_bytes(self.part, bytes)
     }
 }
-
-/// Where a piece goes.
-pub(crate) struct Landing {
-    pub(crate) to: *mut u8,
-    pub(crate) len: u32,
-    pub(crate) landed: bool,
-}
-
-// SAFETY: it is an address; the plan holds its memory, and only the thread that reads the sockets writes there.
-unsafe impl Send for Landing {}
-// SAFETY: as above.
-unsafe impl Sync for Landing {}
 
 impl Reusable for StreamPlan {
     /// Under a new number: late answers to what was asked before are told from those of the next time.

@@ -14,6 +14,7 @@ use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::fields::read_region;
 use crate::lanes::Probe;
+use crate::lanes::lane_queue::LaneReadError;
 use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
@@ -313,10 +314,10 @@ fn lane_over_tcp(
 }
 
 /// Measures reads, by `read`, over a link that nobody else uses yet, into what `scratch` gives.
-fn probe_reads<E: Into<ConnectError>>(
+fn probe_reads(
     link: &Arc<Link>,
     scratch: impl Fn(usize) -> Arc<dyn Memory>,
-    read: impl Fn(Transfer) -> Result<TransferReport, E>,
+    read: impl Fn(Transfer) -> Result<TransferReport, LaneReadError>,
 ) -> Result<Probe, ConnectError> {
     let Some((source, len)) = link.any_region() else { return Ok(Probe::default()) };
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
@@ -332,7 +333,7 @@ fn probe_reads<E: Into<ConnectError>>(
             let claims = Arc::default();
             let own = |_| Some(scratch.clone());
             let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, &claims, own);
-            let report = read(prepared?.take()?).map_err(Into::into)?;
+            let report = read(prepared?.take()?)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
         }
         Ok::<_, ConnectError>(fastest)

@@ -4,6 +4,7 @@ use super::channel::ChannelError;
 use super::hello::IdentityError;
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::rdma::RdmaError;
+use crate::lanes::lane_queue::LaneReadError;
 use crate::lanes::{Lane, PassedOver, WhyPassed};
 use crate::transfer::{PostError, PrepareError};
 use crate::wire_error::WireError;
@@ -64,6 +65,9 @@ pub(crate) enum ConnectError {
     /// A read that measures the link cannot be prepared.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
+    /// A read that measures the link brings nothing.
+    #[error(transparent)]
+    Read(#[from] LaneReadError),
     /// A read that measures the link cannot be posted.
     #[error(transparent)]
     Post(#[from] PostError),

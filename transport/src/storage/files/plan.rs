@@ -88,7 +88,7 @@ pub(super) struct FilePlan {
     pub(super) bytes: Both<u64>,
 }
 
-/// What is done next.
+/// What is done next. Not the cursor of transfers between agents: a run may be empty here, and stripes cut pieces.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cursor {
     run: usize,
