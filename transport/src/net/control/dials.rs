@@ -1,4 +1,4 @@
-//! Whose turn it is to be connected.
+//! Chooses the peer that is connected next.
 
 use crate::agent::peers::Attempt;
 use std::collections::VecDeque;

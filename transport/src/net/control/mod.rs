@@ -1,7 +1,13 @@
-//! The control thread of an agent: it takes in who connects, carries messages and regions, notices who leaves, and has
-//! peers connected. Idle connections cost it nothing.
+//! The control thread of an agent.
 //!
-//! What is deliberately absent: bytes of regions. They are the copy threads', and those of `lanes::rdma` and
+//! It accepts connections, carries messages and regions, notices peers that leave, and starts the threads that connect
+//! peers. Idle connections cost it nothing. How a connection of each direction begins:
+//!
+//! - Incoming: `accept` takes it in as a stranger (`strangers`). `serve` checks its hello (`hello`), then serves it.
+//! - Outgoing: `dials` says which peer is next. `dial` tries every lane, each by `connect`, and keeps the best.
+//!   `survey` compares the lanes again later.
+//!
+//! What is deliberately absent: bytes of regions. The copy threads move them, and those of `lanes::rdma` and
 //! `lanes::tcp`.
 
 mod accept;

@@ -1,4 +1,4 @@
-//! Who connects to this agent: from a stranger to a peer that is served.
+//! The serving end of a connection: a stranger that says hello, proves itself, and is served as a peer.
 
 use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
@@ -16,7 +16,7 @@ use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What the agent knows of who connected.
+/// An incoming connection, as far as its other end is known.
 pub(super) struct Serving(Stage);
 
 enum Stage {
