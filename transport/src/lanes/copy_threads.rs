@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
 const TURN_BYTES: usize = 4 << 20;
-/// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds,
-/// and to wake a copy thread and be woken by it takes as long at least, where cores are idle twice that.
+/// The thread that posts a larger read does not copy it: it has other work. So many bytes take some 25 microseconds.
+/// To wake a copy thread and be woken by it takes as long at least, and twice that where cores are idle.
 const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 /// Cores for each copy thread: they are the engine's before they are anybody's, and few threads fill what memory gives.
 const CORES_EACH: usize = 4;
@@ -177,7 +177,7 @@ impl CopyThreads {
         idlest.expect("there is one at least").post(id, transfer)
     }
 
-    /// Whoever has it ends it.
+    /// Cancels a transfer: the thread that has it ends it.
     pub(crate) fn cancel(&self, id: TransferId) {
         self.0.iter().for_each(|thread| thread.queue.cancel(id));
     }

@@ -75,11 +75,11 @@ pub(crate) struct Open {
     wire_bytes: u64,
 }
 
-/// Who hears of a transfer's end.
+/// What receives a transfer's end.
 enum Caller {
     /// The agent's owner.
     Owner(TransferId),
-    /// Whoever waits for it.
+    /// A thread of the agent that waits for it.
     Waiting(SyncSender<Result<TransferReport, TransferError>>),
 }
 
@@ -232,8 +232,7 @@ impl Open {
         self.wire += wire;
     }
 
-    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: what its bytes came over
-    /// side by side.
+    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: how many its bytes came over.
     pub(crate) fn end<P: Reusable>(
         self,
         agent: &AgentShared,

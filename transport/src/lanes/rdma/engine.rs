@@ -1,5 +1,9 @@
 //! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for
 //! rails that fail in `recovery`.
+//!
+//! It shares with the thread of `tcp` what both do alike: the queue of orders and the policy for rails. The loops are
+//! two. This one alone takes completions and reads its transfers itself; that one alone streams to its readers, opens
+//! gates for them, and may be driven by a caller that waits.
 
 use super::completions::{Completed, Room};
 use super::error::DeviceError;
@@ -321,7 +325,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tells those who wait for it how far the engine is.
+    /// Tells the readers that wait for it how far this worker's engine is.
     fn tell_progress(&mut self) {
         if !self.owners.values().any(OwnerConnection::watches) {
             return;

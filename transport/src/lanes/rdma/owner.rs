@@ -20,8 +20,8 @@ const FRAME_BYTES_MAX: usize = 4096;
 /// Bytes that wait at a socket, beyond which raises of the word are not told one by one.
 const UNSENT_MAX: usize = 4096;
 
-/// Bytes that wait at a socket, beyond which nobody is answered for a rail: all regions there may be, and some. A
-/// reader waits for its answer before it asks again.
+/// Bytes that wait at a socket, beyond which no rail is answered for: all regions there may be, and some. A reader
+/// waits for its answer before it asks again.
 const ANSWERS_MAX: usize = 1 << 20;
 
 /// Stands for the key on a rail that no port here fits, over which nothing is read.

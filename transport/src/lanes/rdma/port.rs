@@ -292,7 +292,7 @@ impl Port {
         Ok(())
     }
 
-    /// Takes a memory back from the device: who still reads it is refused by the device, unless it is lent once more.
+    /// Takes a memory back from the device, which refuses peers that still read it, unless it is lent once more.
     pub(super) fn deregister(&self, memory: &Arc<dyn Memory>) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain_mut(|registered| {

@@ -1,6 +1,6 @@
 //! Queue pairs.
 //!
-//! A queue pair of a reader lets nobody in, one of an owner lets its one peer read. None is made for writing.
+//! A queue pair of a reader lets no peer in, one of an owner lets its one peer read. None is made for writing.
 
 use super::error::DeviceError;
 use super::port::{Port, PortState};
@@ -98,8 +98,8 @@ impl QueuePair {
     }
 
     /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer
-    /// asked for. The state is looked at when it is of no use any more, so that nobody has to listen for a
-    /// device's events, which not every driver tells.
+    /// asked for. The state is looked at when it is of no use any more, so that no thread has to
+    /// listen for a device's events, which not every driver reports.
     pub(super) fn has_failed(&self) -> bool {
         self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }

@@ -204,7 +204,7 @@ impl ReaderRail {
             self.bytes += extent.len as usize;
             chain[count] = read;
             count += 1;
-            // Noted before it is posted: where posting fails, nobody can tell which reads are under way.
+            // Noted before it is posted: where posting fails, it is not known which reads are under way.
             queue.posted.push_back(PostedRead { transfer, extent });
         }
         // SAFETY: the caller says so.

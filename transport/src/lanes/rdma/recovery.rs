@@ -1,6 +1,6 @@
-//! Rails of `rdma` that fail or slow: their queue pairs are ended, what they had not brought is read over the
-//! others, and both ends make new ones, which are tried before they are used. When is decided by
-//! [`crate::lanes::rails`].
+//! What is done where rails of `rdma` fail or slow down: their queue pairs are ended, what they had not delivered is
+//! read over the others, and both ends make new ones, which are tried before they are used. [`crate::lanes::rails`]
+//! decides when.
 
 use super::engine::Engine;
 use super::error::DeviceError;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks
-/// again for what is not answered. One that gives up neither then holds no transfer for longer.
+/// How long a rail may deliver nothing of what it is asked for, whatever the others do: longer than its device repeats
+/// what is not answered. So a device that neither delivers nor gives up holds no transfer for longer.
 pub(super) const MUTE_MAX: Duration = Duration::from_secs(5);
 /// How long the owner may take to answer for a rail, and then the reads by which it is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
@@ -122,7 +122,7 @@ impl Engine<'_> {
         let port = rail.port;
         let (mut ended, room) = rail.destroy();
         self.given_up.push((port, room));
-        // A trial that is not over is told of by whoever has it destroyed.
+        // The caller reports a trial that is not over.
         ended.retain(|read| read.transfer != TRIAL);
         self.account(connection, place, &mut ended);
         self.pump(connection);
@@ -141,8 +141,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A rail is not used any more. What it had not brought is read over others as soon as it is certain not to
-    /// come. The last one takes the link along: the peer is reached over another lane.
+    /// Stops using a rail. What it had not delivered is read over others as soon as it is certain not to come. The last
+    /// one takes the link along: the peer is reached over another lane.
     pub(super) fn put_aside(&mut self, connection: u64, place: usize, fault: RailFault, reason: &str) {
         let now = now();
         let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
@@ -195,7 +195,7 @@ impl Engine<'_> {
         let place = usize::from(which.rail);
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let offered = |rail: &&mut ReaderRail| matches!(rail.stage, Stage::Offered(_, own) if own == which);
-        // Who answers late is not waited for any more.
+        // An answer that comes too late is not waited for any more.
         let Some(rail) = reader.rails.get_mut(place).and_then(Option::as_mut).filter(offered) else { return };
         if let Err(error) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
             self.destroy(connection, place);

@@ -469,7 +469,7 @@ impl CompletionQueue {
         unsafe { &self.channel.context.raw.as_ref().calls }
     }
 
-    /// The next completion is told. Who then sleeps must look first: what came before is not told.
+    /// Has the next completion announced. A thread must look before it sleeps: what came before is not announced.
     pub(crate) fn arm(&self) -> Result<(), VerbsError> {
         const CALL: &str = "ibv_req_notify_cq";
         let notify = of_driver(CALL, self.calls().notify)?;

@@ -62,7 +62,7 @@ impl PeerMapping {
 
 impl Drop for PeerMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and who used it held the value.
+        // SAFETY: the mapping is this value's own, and its users held the value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
     }

@@ -71,7 +71,7 @@ impl Arrived {
     /// Decodes a run that is there as a whole to where its pieces go.
     ///
     /// # Safety
-    /// The landings must be writable, and nobody else may access them meanwhile.
+    /// The landings must be writable, and no other thread may access them meanwhile.
     pub(super) unsafe fn decode(&self, part: KvPart, landings: &[Landing]) {
         let mut rest = self.0.as_slice();
         for landing in landings {

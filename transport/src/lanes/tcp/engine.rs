@@ -1,6 +1,6 @@
 //! What the lane has open, and what is done with it: requests are sent and answered, answers are read, transfers
-//! end. Who does it, and when, is decided by `thread` and `driver`; what becomes of connections that fail or slow,
-//! in `recovery`.
+//! end. `thread` and `driver` decide which thread does it, and when; `recovery` has what follows where connections
+//! fail or slow down.
 
 use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
@@ -85,7 +85,7 @@ pub(super) enum Outlook {
     Nothing,
 }
 
-/// The lane, as whoever works with it now has it.
+/// The lane, in the hands of the one thread that works with it now.
 pub(super) struct Engine<'a> {
     pub(super) agent: &'a Arc<AgentShared>,
     pub(super) streams: &'a Streams,
@@ -115,12 +115,12 @@ impl State {
 }
 
 impl<'a> Engine<'a> {
-    /// Waits until nobody else works with the lane.
+    /// Waits until no other thread works with the lane.
     pub(super) fn enter(agent: &'a Arc<AgentShared>, streams: &'a Streams) -> Self {
         Self { agent, streams, state: streams.state.lock() }
     }
 
-    /// The same. `None`: somebody does.
+    /// The same without waiting. `None`: another thread works with it.
     pub(super) fn try_enter(agent: &'a Arc<AgentShared>, streams: &'a Streams) -> Option<Self> {
         Some(Self { agent, streams, state: streams.state.try_lock()? })
     }
@@ -140,7 +140,7 @@ impl<'a> Engine<'a> {
         self.attend_rails();
         self.open_gates();
         self.send();
-        // Whoever was served asks for more, or an answer is under way that nobody else looks out for.
+        // A reader that was served asks for more, or an answer is under way that no caller looks out for.
         let served = std::mem::take(&mut self.state.served);
         if !self.state.sendable.is_empty() {
             Outlook::More
@@ -379,8 +379,8 @@ impl<'a> Engine<'a> {
     /// Ends a reader's connection for both ends.
     pub(super) fn end_reader(&mut self, number: u64) {
         if let Some(Connection::Reader(reader)) = self.state.connections.remove(&number) {
-            // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be
-            // heard of.
+            // Transfers that are not posted hold the link, and a thread that posts may hold the socket, of which no
+            // event may come any more.
             let _ = epoll::delete(self.streams.epoll(), reader.socket());
             reader.close();
         }

@@ -44,7 +44,7 @@ use crate::net::socket::Socket;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long whoever reads or serves looks for what comes next before it sleeps, where something is to be expected.
+/// How long a thread that reads or serves looks for what comes next before it sleeps, where something is expected.
 const SPIN: Duration = Duration::from_micros(50);
 
 type Orders = crate::lanes::lane_queue::Orders<Order, Socket>;

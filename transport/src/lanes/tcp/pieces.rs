@@ -2,7 +2,7 @@
 
 /// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while
 /// they are summed up and sent, and nothing needs to: by the rules of leases it does so only after the reader's
-/// lapsed, and the reader, who is told so when it releases, throws away what it read. With a checksum, its read
+/// lapsed, and the reader, which learns so when it releases, discards what it read. With a checksum, its read
 /// fails before that if the bytes changed between being summed up and being sent.
 pub(super) struct SendRange {
     pub(super) from: *const u8,

@@ -39,13 +39,13 @@ pub(crate) struct StreamPlan {
     /// Pieces that have not landed.
     pub(crate) missing: usize,
     pub(crate) checksums: bool,
-    /// What of it was asked for by who posted it.
+    /// What of it the thread that posted it asked for.
     pub(super) begun: Begun,
     /// Keeps the destinations mapped.
     _destinations: Vec<Arc<dyn Memory>>,
 }
 
-/// What of a posted transfer was asked for by who posted it.
+/// What of a posted transfer the thread that posted it asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Nothing,
@@ -255,7 +255,7 @@ impl StreamPlan {
 
 /// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they
 /// do not take, and to look out for bytes that come soon; for those behind a gate, their arrival wakes it, and
-/// where callers wait for their reads themselves, nobody need be woken.
+/// where callers wait for their reads themselves, no thread need be woken.
 pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
     let (Way::Tcp(way), Work::Stream(plan)) = (&link.way, work) else { return true };
     plan.begun = plan.begin(link, way);

@@ -378,7 +378,7 @@ impl Incoming {
             let sum = match self.part {
                 Some(_) => checksum(arrived.run(self.head.len as usize)),
                 None => landings.iter().fold(0, |sum, landing| {
-                    // SAFETY: as in `read`; nobody writes it now.
+                    // SAFETY: as in `read`; it is not written now.
                     let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
                     fold(sum, checksum(bytes))
                 }),

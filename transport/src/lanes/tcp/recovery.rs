@@ -1,5 +1,6 @@
-//! Rails of `tcp` that fail or slow: their connections are closed, what they were asked for is asked of others,
-//! and they are made anew. When is decided by [`crate::lanes::rails`].
+//! What is done where rails of `tcp` fail or slow down: their connections are closed, what they were asked for is asked
+//! of others, and they are made anew. [`crate::lanes::rails`] decides when, for `rdma` as well. What is done is not
+//! shared: a connection is closed at once and made on a thread of its own, a queue pair ends and is made in stages.
 
 use super::engine::Engine;
 use super::plan::Begun;
@@ -49,14 +50,14 @@ impl Engine<'_> {
         self.state.links.values().filter_map(|open| deadline(&open.link)).min()
     }
 
-    /// A rail is not used any more: nothing of it lands from now on, and what it had not brought is asked of others.
+    /// Stops using a rail: nothing of it lands from now on, and what it had not delivered is asked of others.
     pub(super) fn put_aside(&mut self, key: usize, rail: usize, fault: RailFault, reason: &str) {
         let Some(open) = self.state.links.get_mut(&key) else { return };
         let (link, connection) = (open.link.clone(), open.connections[rail].take());
         let Way::Tcp(way) = &link.way else { return };
         match connection {
             Some(connection) => self.end_reader(connection),
-            // Nobody listens to it; whoever posts must not ask there.
+            // It is not listened to; a thread that posts must not ask there.
             None => way.askers()[rail].disconnect(),
         }
         way.rails().put_aside(rail, now());
@@ -74,7 +75,7 @@ impl Engine<'_> {
         let mut rails = way.rails();
         let returns = rails.tried(rail, JoinedRail::trial(joined.as_ref()), now());
         if let (true, Some(joined)) = (returns, joined) {
-            // Whoever posts picks from the rails first.
+            // A thread that posts picks from the rails first.
             way.connect(rail, joined.socket);
         }
         drop(rails);
@@ -89,7 +90,7 @@ impl Engine<'_> {
         self.ask_all(link);
     }
 
-    /// Asks for whatever waits for a rail, or was asked of one that is not there any more.
+    /// Asks for all that waits for a rail, or was asked of one that is not there any more.
     fn ask_all(&mut self, link: &Arc<Link>) {
         let own = self.state.actives.iter().filter(|(_, active)| Arc::ptr_eq(&active.open.link, link));
         let own: Vec<u64> = own.map(|(&number, _)| number).collect();
@@ -139,7 +140,7 @@ mod tests {
         JoinedRail { socket: Socket::plain(socket), bytes_per_s: None }
     }
 
-    /// Whoever posts may pick a rail whose connection has just ended, before it is put aside.
+    /// A thread that posts may pick a rail whose connection has just ended, before it is put aside.
     #[test]
     fn what_was_to_be_asked_of_a_rail_that_went_is_asked_of_another() {
         let agent = agent();

@@ -1,5 +1,5 @@
 //! The lane, as the rest of the agent has it: a queue for what its thread is to do, and the state that the thread
-//! and a caller who waits work with, one at a time.
+//! and a caller that waits work with, one at a time.
 
 use super::Order;
 use super::engine::{BELL, State};

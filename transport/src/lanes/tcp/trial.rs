@@ -1,4 +1,4 @@
-//! How a rail is tried before it is used: reads over its fresh connection, that nobody else uses yet. May block.
+//! How a rail is tried before it is used: reads over its new connection, which no transfer uses yet. May block.
 
 use super::plan::new_number;
 use super::series::Series;

@@ -1,4 +1,4 @@
-//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of
+//! A link over `tcp`, as the threads that prepare and post transfers see it: the owner's regions, and the rails, each of
 //! which is a connection that is made anew when it breaks.
 
 use super::asker::Asker;
@@ -23,7 +23,7 @@ pub(crate) struct TcpWay {
     askers: Vec<Arc<Asker>>,
     /// Where each rail connects to.
     addresses: Vec<String>,
-    /// Whether the last read was brought home by the caller who waited for it, so that the next one will be, too.
+    /// Whether the caller that waited for the last read received it, so that it will receive the next one, too.
     driven: AtomicBool,
 }
 
@@ -101,7 +101,7 @@ impl TcpWay {
         self.rails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread need not look out for what is asked for now. If nobody else does, it is woken by what comes.
+    /// Whether the thread need not look out for what is asked for now. If no caller does, what comes wakes it.
     pub(super) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Relaxed)
     }
@@ -126,7 +126,7 @@ impl TcpWay {
     fn spread(&self, plan: &mut StreamPlan) {
         let now = now();
         let mut rails = self.rails();
-        // Who posts may have picked a rail that was just being put aside, and found no connection there.
+        // The thread that posts may have picked a rail that was just being put aside, and found no connection there.
         let waits =
             |rails: &Rails, request: &Request| request.rail.is_none_or(|rail| request.life == 0 && !rails.is_up(rail));
         for request in &mut plan.requests {
