@@ -86,8 +86,12 @@ impl Failure {
     /// Runs a thread's body, or a part of it, and reports a panic or an error in it. Whether there was neither.
     /// What a panic leaves half done is the caller's matter.
     pub fn watch<E: fmt::Display>(&self, thread: &str, body: impl FnOnce() -> Result<(), E>) -> bool {
-        let outcome = caught(body).and_then(|outcome| outcome.map_err(|error| error.to_string()));
-        outcome.map_err(|cause| self.report(thread, cause)).is_ok()
+        match caught(body) {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => self.report(thread, error),
+            Err(panic) => self.report(thread, panic),
+        }
+        false
     }
 
     /// Starts a thread whose panics and errors are reported. Errors: of the system.
@@ -114,14 +118,21 @@ impl Failure {
     }
 }
 
-/// Runs it to its end. What a panic leaves half done is the caller's matter. Errors: what the panic said.
-pub(crate) fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| said(&*panic))
+/// A panic that was caught, with what it said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it panicked: {0}")]
+pub(crate) struct Panicked(String);
+
+impl Panicked {
+    fn of(panic: &(dyn Any + Send)) -> Self {
+        let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        Self(said.unwrap_or("without a message").to_owned())
+    }
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
-    let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    format!("it panicked: {}", said.unwrap_or("without a message"))
+/// Runs `body` to its end. What a panic leaves half done is the caller's matter.
+pub(crate) fn caught<T>(body: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| Panicked::of(&*panic))
 }
 
 #[cfg(test)]
@@ -163,9 +174,9 @@ mod tests {
     #[test]
     fn what_a_panic_said_is_told() {
         assert_eq!(caught(|| 7), Ok(7));
-        assert_eq!(caught(|| panic!("as it should")), Err::<(), _>("it panicked: as it should".to_owned()));
-        let seven = 7;
-        assert_eq!(caught(|| panic!("{seven} of them")), Err::<(), _>("it panicked: 7 of them".to_owned()));
-        assert_eq!(caught(|| std::panic::panic_any(seven)), Err::<(), _>("it panicked: without a message".to_owned()));
+        let said = |body: fn(i32)| caught(|| body(7)).expect_err("it panics").to_string();
+        assert_eq!(said(|_| panic!("as it should")), "it panicked: as it should");
+        assert_eq!(said(|seven| panic!("{seven} of them")), "it panicked: 7 of them");
+        assert_eq!(said(|seven| std::panic::panic_any(seven)), "it panicked: without a message");
     }
 }

@@ -1,67 +1,26 @@
 //! What a fuzzer feeds here: bytes as a peer may send them, to everything that reads them. What can be read must
 //! be read alike once it is written again.
 
+pub(crate) mod input;
+
 use crate::agent::metadata;
-use crate::agent::peers::KnownPeer;
+use crate::fields::read_region;
 use crate::lanes::rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lanes::rdma::fuzzing_ends as rdma_ends;
 use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::lanes::tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
 use crate::memory::RegionId;
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::control::channel::Channel;
 use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::net::control::hello::{
-    HELLO_BYTES_MAX, Identity, Introduction, Purpose, Region, check_opening, opening, withdrawn,
-};
+use crate::net::control::hello::{Identity, Introduction, Purpose, Region, check_opening, opening};
 use crate::net::socket::Socket;
-use domain::session::PeerAddress;
+use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use std::os::fd::OwnedFd;
+use input::{frame, known, pair, said};
 
 /// The layout that metadata is imported for.
 const LAYOUT: u64 = 9;
-
-/// What the first byte of an input says, where that is fed to a machine piece by piece.
-#[derive(Clone, Copy)]
-pub(crate) struct How {
-    pub(crate) checksums: bool,
-    pub(crate) encoded: bool,
-    /// Bytes that come at once.
-    pub(crate) piece: usize,
-}
-
-impl How {
-    /// What seeds begin with; all of it comes in two or three pieces.
-    pub(crate) const PLAIN: Self = Self { checksums: false, encoded: false, piece: 97 };
-    pub(crate) const CHECKED: Self = Self { checksums: true, ..Self::PLAIN };
-    pub(crate) const ENCODED: Self = Self { encoded: true, ..Self::PLAIN };
-
-    /// And the rest. `None`: there is none.
-    pub(crate) fn of(input: &[u8]) -> Option<(Self, &[u8])> {
-        let (&first, rest) = input.split_first()?;
-        let piece = 1 + usize::from(first >> 2) * 16;
-        Some((Self { checksums: first & 1 != 0, encoded: first & 2 != 0, piece }, rest))
-    }
-
-    /// An input that says so.
-    pub(crate) fn before(self, rest: &[u8]) -> Vec<u8> {
-        let first = u8::from(self.checksums) | u8::from(self.encoded) << 1 | (((self.piece - 1) / 16) as u8) << 2;
-        [&[first], rest].concat()
-    }
-}
-
-/// Both ends of a connection. Neither blocks.
-pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
-}
-
-/// Says what a socket takes at once, since little is said before it is heard.
-pub(crate) fn said(socket: &OwnedFd, bytes: &[u8]) {
-    let sent = rustix::net::send(socket, bytes, SendFlags::NOSIGNAL);
-    assert_eq!(sent, Ok(bytes.len()), "a socket takes what little it gets");
-}
 
 /// What comes over a control connection: frames, and what agents say in them before anything else.
 pub fn control(bytes: &[u8]) {
@@ -88,7 +47,7 @@ fn body(bytes: &[u8]) {
     let _ = check_opening(bytes);
     if let Ok(introduction) = Introduction::decode(bytes) {
         let again = Introduction::decode(&introduction.encode());
-        assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, String>(introduction)));
+        assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, WireError>(introduction)));
     }
     if let Ok(identity) = Identity::decode(bytes) {
         assert_eq!(Identity::decode(&identity.encode()), Ok(identity));
@@ -96,7 +55,7 @@ fn body(bytes: &[u8]) {
     if let Ok(region) = Region::decode(bytes) {
         assert_eq!(Region::decode(&region.encode()), Ok(region));
     }
-    let _ = withdrawn(bytes);
+    let _ = read_region(bytes);
 }
 
 /// What either end of a control connection hears, by the machine that hears it.
@@ -142,17 +101,8 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-pub(crate) fn known() -> KnownPeer {
-    let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
-    KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }
-}
-
 /// What peers say on good days, to begin from.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
-    let frame = |kind: u8, body: &[u8]| {
-        let len = (body.len() as u32 + 1).to_le_bytes();
-        [len.as_slice(), &[kind], body].concat()
-    };
     let to = (WorkerId(3), Incarnation(4));
     let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues]
         .map(|purpose| frame(3, &Introduction { purpose, from: known(), to, fingerprint: LAYOUT }.encode()));

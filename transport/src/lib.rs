@@ -2,7 +2,9 @@
 
 mod agent;
 mod bounded_thread;
+mod clock;
 mod failure;
+mod fields;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -15,6 +17,7 @@ mod speed;
 mod storage;
 mod transfer;
 mod wake;
+mod wire_error;
 
 pub use agent::Agent;
 pub use agent::config::{AgentConfig, ListenConfig, RdmaConfig, RdmaService, TcpConfig};
@@ -22,11 +25,13 @@ pub use agent::counts::{AgentCounts, RailCounts, Reads, Refusal};
 pub use agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
 pub use agent::metadata::ImportError;
 pub use agent::peers::SendError;
+pub use agent::rdma::RdmaError;
+pub use agent::start_error::AgentStartError;
 pub use bounded_thread::{BoundedThread, Late};
 pub use failure::{Failure, Fault};
 pub use lanes::local::Hub;
 pub use lanes::rails::RailFault;
-pub use lanes::rdma::rdma_library;
+pub use lanes::rdma::{RdmaLibraryError, rdma_library};
 pub use lanes::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, WhyPassed};
 pub use memory::checksum::checksum;
 pub use memory::copy::copy_racing_cached;
@@ -47,3 +52,4 @@ pub use storage::own_file::{make_own_folder, open_own_file};
 pub use transfer::plan_slot::TransferState;
 pub use transfer::prepared::Prepared;
 pub use transfer::{Copies, Copy, PostError, PrepareError, ReadBatch};
+pub use wire_error::WireError;

@@ -14,7 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tiers::TierParts;
-use transport::{Agent, AgentConfig, Failure, Hub};
+use transport::{Agent, AgentConfig, AgentStartError, Failure, Hub};
 
 /// The longest time for which events are handled between two turns. If a step ends, the turn follows at once, so that
 /// the device does not idle.
@@ -81,7 +81,7 @@ pub fn join(
     agent: AgentConfig,
     device: &dyn Device,
     inbox: &Inbox,
-) -> std::io::Result<Agent> {
+) -> Result<Agent, AgentStartError> {
     let sink = inbox.input();
     let agent = AgentConfig { failure: inbox.input.failure().clone(), ..agent };
     let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;

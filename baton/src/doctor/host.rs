@@ -167,7 +167,7 @@ fn look(fact: Fact<'_>) -> Option<String> {
             // The version is in the name of what the link leads to.
             Some(fs::canonicalize(found).ok()?.display().to_string())
         }
-        Fact::Verbs => Some(transport::rdma_library().err().unwrap_or_else(|| "yes".to_owned())),
+        Fact::Verbs => Some(transport::rdma_library().map_or_else(|error| error.to_string(), |()| "yes".to_owned())),
         Fact::Open(path) => Some(said(fs::File::options().read(true).write(true).open(path).map(drop))),
         Fact::Pauses(interface) => {
             Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))

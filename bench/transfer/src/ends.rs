@@ -6,7 +6,6 @@ use crate::settings::{Cell, IN_FLIGHT_MAX, Place, Settings, Trust, Wire};
 use crate::turns::{Turns, now};
 use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, WorkerId};
-use std::io;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use transport::{
@@ -33,13 +32,18 @@ pub struct Owner {
     agent: Agent,
 }
 
-/// Becomes the owner of a pool of so many bytes. Errors: of the system.
-pub fn own(pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
+/// Becomes the owner of a pool of so many bytes.
+pub fn own(pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> Result<Owner, BenchError> {
     own_beside(&Hub::new(), pool_bytes, listen, trust)
 }
 
 /// Makes an owner that agents of the same hub reach within this process.
-pub(crate) fn own_beside(hub: &Hub, pool_bytes: usize, listen: ListenConfig, trust: &Trust) -> io::Result<Owner> {
+pub(crate) fn own_beside(
+    hub: &Hub,
+    pool_bytes: usize,
+    listen: ListenConfig,
+    trust: &Trust,
+) -> Result<Owner, BenchError> {
     let agent = Agent::start(hub, config(OWNER, listen, trust), ProgressWord::new(), Box::new(|_| true))?;
     agent.register(pool(pool_bytes)?);
     Ok(Owner { agent })

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::io;
 use std::time::Duration;
-use transport::{FileError, FilePrepareError, ObjectError, ObjectPrepareError, PostError, PrepareError, TransferError};
+use transport::{
+    AgentStartError, FileError, FilePrepareError, ObjectError, ObjectPrepareError, PostError, PrepareError,
+    TransferError,
+};
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +17,9 @@ pub enum BenchError {
     /// The system refused memory, a socket or a process.
     #[error(transparent)]
     System(#[from] io::Error),
+    /// An agent does not start.
+    #[error(transparent)]
+    Agent(#[from] AgentStartError),
     /// The owner is not what it should be.
     #[error("the owner {0}")]
     Owner(String),

@@ -1,11 +1,32 @@
 //! One read, step by step, as those who know NIXL would write it: `cargo run --release -p transport --example reading`.
 //! docs/start/coming-from-nixl.md has the calls side by side.
 
-mod ends;
-
-use ends::ends;
+use domain::{Incarnation, ProgressWord, WorkerId};
+use std::sync::Arc;
 use std::time::Duration;
-use transport::{Copies, Copy, ReadBatch, TransferState};
+use transport::{Agent, AgentConfig, Copies, Copy, Hub, Memory, ReadBatch, RegionId, SealedMemory, TransferState};
+
+const OWNER: WorkerId = WorkerId(1);
+const READER: WorkerId = WorkerId(2);
+
+/// An agent that only those of its hub reach, and its region.
+fn agent(hub: &Hub, id: WorkerId) -> (Agent, RegionId) {
+    let config = AgentConfig::in_process(id, Incarnation(1), id.to_string(), 16);
+    let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(|_| true)).expect("it starts");
+    let memory = SealedMemory::new("example", 1 << 20).expect("there is memory");
+    // SAFETY: nobody else uses it yet.
+    unsafe { memory.as_ptr().write_bytes(if id == OWNER { 7 } else { 0 }, memory.len()) };
+    let region = agent.register(Arc::new(memory));
+    (agent, region)
+}
+
+/// The owner, the reader, and the region of each, which have one number.
+fn ends() -> (Agent, Agent, RegionId) {
+    let hub = Hub::new();
+    let ((owner, _), (reader, region)) = (agent(&hub, OWNER), agent(&hub, READER));
+    reader.connect(OWNER);
+    (owner, reader, region)
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // nixlAgent, createBackend, registerMem: lanes need no set-up of their own.

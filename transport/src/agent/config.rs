@@ -13,49 +13,48 @@ const SURVEY_EVERY: Duration = Duration::from_secs(60);
 /// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Whose agent it is.
+    /// The worker that the agent belongs to.
     pub id: WorkerId,
-    /// Which life of that worker.
+    /// The life of that worker.
     pub incarnation: Incarnation,
-    /// Name for people.
+    /// The worker's name in logs and metrics.
     pub name: String,
-    /// Transfers posted and not ended; one more is refused.
+    /// Transfers that are posted and have not ended. One more is refused.
     pub posted_max: usize,
-    /// A peer that this lane (or a faster one) does not reach is not connected.
+    /// The slowest lane that is good enough. A peer that neither it nor a faster one reaches is not connected.
     pub require: Option<Lane>,
     /// Lanes that may be taken.
     pub lanes: Vec<Lane>,
-    /// What proves that a peer belongs to the cluster.
+    /// Secrets of the cluster: peers prove that they belong to it.
     pub secrets: Secrets,
-    /// Whether it may listen to other hosts, or to other users of this one, with neither a secret nor TLS: then
-    /// whoever reaches it may read its regions.
+    /// Whether the agent may listen on TCP with neither a secret nor TLS. Then any process that reaches it may read
+    /// its regions.
     pub insecure: bool,
-    /// Where peers of other processes reach it; `None`: only the process' own agents do.
+    /// Where peers of other processes reach the agent. `None`: only agents of the same process do.
     pub listen: Option<ListenConfig>,
-    /// What encrypts the connections between hosts, of every kind; peers that have none are refused. Then only
-    /// lanes that stay on the host, and `tcp`, are taken. `None`: they are not encrypted, and peers that want it
-    /// are refused.
+    /// Encrypts every connection between hosts. Peers without TLS are refused, and `rdma` is not taken. `None`:
+    /// connections are not encrypted, and peers that demand TLS refuse the agent.
     pub tls: Option<Tls>,
     /// Settings of the lane `tcp`.
     pub tcp: TcpConfig,
     /// Settings of the lane `rdma`.
     pub rdma: RdmaConfig,
-    /// Bytes a second that every link to a peer is expected to bring; far less is told of. `None`: what the ports
-    /// of `rdma` promise, and nothing of other lanes.
+    /// Bytes a second that every link to a peer is expected to deliver. A link that delivers far less is logged and
+    /// counted. `None`: what the ports of `rdma` promise; other lanes promise nothing.
     pub expect_bytes_per_s: Option<f64>,
-    /// How often faster lanes to a peer are looked for, than the one that is taken, where one may come or come back.
+    /// How often the agent looks for a faster lane to a peer than the one that is taken, where one may appear.
     pub survey_every: Duration,
-    /// Of the layout that its regions have: the same number where the same offsets mean the same. Peers of another are
-    /// refused.
+    /// Fingerprint of the layout of the regions: equal where the same offsets mean the same. Peers with another one
+    /// are refused.
     pub fingerprint: u64,
-    /// Where its threads report what they cannot handle. Once anything is reported there, by whomever, the agent
-    /// ends all that is open and refuses what comes.
+    /// Where the agent's threads report what they cannot handle. After the first report, of any thread of the worker,
+    /// the agent ends what is open and refuses what comes.
     pub failure: Failure,
 }
 
 impl AgentConfig {
-    /// An agent that only those of the same process reach, by any lane, with up to `posted_max` open transfers.
-    /// Shown at [`Agent::start`](crate::Agent::start).
+    /// Returns the settings of an agent that only agents of the same process reach. Shown at
+    /// [`Agent`](crate::Agent).
     pub fn in_process(id: WorkerId, incarnation: Incarnation, name: String, posted_max: usize) -> Self {
         Self {
             id,

@@ -44,7 +44,7 @@ pub struct RailCounts {
 /// Transfers over a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// How many.
+    /// Transfers that brought all their bytes.
     pub transfers: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -108,13 +108,6 @@ impl Refusal {
             Self::Region => "region",
             Self::Key => "key",
         }
-    }
-}
-
-impl AgentCounts {
-    /// What was refused for any reason.
-    pub fn refused_in_all(&self) -> u64 {
-        self.refused.iter().map(|(_, count)| count).sum()
     }
 }
 

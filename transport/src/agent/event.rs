@@ -9,23 +9,23 @@ use std::time::Duration;
 pub enum AgentEvent {
     /// A message of a peer.
     Message {
-        /// Who sent it.
+        /// The peer that sent it.
         from: WorkerId,
-        /// What.
+        /// As the peer gave them to [`Agent::send`](crate::Agent::send).
         bytes: Vec<u8>,
     },
     /// A posted transfer ended.
     Ended(Completion),
     /// A peer is connected: it may be read. Said again when another lane is taken to it.
     Connected {
-        /// Who.
+        /// The peer's id.
         peer: WorkerId,
         /// The lane taken.
         status: LaneStatus,
     },
     /// A peer could not be connected, or its connection broke. It is tried again when it is used again.
     Lost {
-        /// Who.
+        /// The peer's id.
         peer: WorkerId,
         /// Why, for people.
         reason: String,
@@ -39,7 +39,7 @@ pub struct TransferId(pub u64);
 /// The one end of a posted transfer: after it, the destination is not touched any more (it is quiesced).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
-    /// Which.
+    /// As [`Agent::post`](crate::Agent::post) returned it.
     pub id: TransferId,
     /// All bytes are there, or why not.
     pub result: Result<TransferReport, TransferError>,

@@ -1,6 +1,6 @@
 //! A connected peer: the way to its bytes, and whether it is still there.
 
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::Lane;
 use crate::lanes::rdma::RdmaWay;

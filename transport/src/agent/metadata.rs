@@ -3,16 +3,18 @@
 //! What is deliberately absent: regions. A peer hears of those over its connection, as they are registered and
 //! deregistered, so that what was exported never grows stale.
 
-use crate::agent::peers::KnownPeer;
-use crate::net::control::hello::{MAGIC, Rest, VERSION, put_text};
+use crate::agent::known_peer::KnownPeer;
+use crate::fields::FieldReader;
+use crate::net::control::hello::{begin, check_begin};
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 
 /// Why metadata was not imported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// They are no agent's metadata.
+    /// The bytes are not an agent's metadata.
     #[error("this is not the metadata of an agent: {0}")]
-    Foreign(String),
+    Foreign(WireError),
     /// The other agent speaks another version of the protocol.
     #[error("its agent speaks version {theirs} of the transport's protocol, this one version {ours}")]
     Version {
@@ -33,40 +35,36 @@ pub enum ImportError {
 
 /// Where an agent is, and the layout of its regions.
 pub(crate) fn export(own: &KnownPeer, fingerprint: u64) -> Vec<u8> {
-    let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes(), &fingerprint.to_le_bytes()].concat();
-    bytes.extend_from_slice(&own.id.0.to_le_bytes());
-    bytes.extend_from_slice(&own.incarnation.0.to_le_bytes());
-    bytes.extend_from_slice(&own.address.process.to_le_bytes());
-    [&own.name, &own.address.unix, &own.address.tcp].into_iter().for_each(|text| put_text(&mut bytes, text));
-    bytes
+    let PeerAddress { process, unix, tcp } = &own.address;
+    let fields = begin().u64(fingerprint).who((own.id, own.incarnation)).u64(*process);
+    fields.text(&own.name).text(unix).text(tcp).finish()
 }
 
 /// The agent that `bytes` tell of, if it has the layout `ours`.
 pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<KnownPeer, ImportError> {
-    let mut rest = Rest(bytes);
-    let theirs = rest.version().map_err(ImportError::Foreign)?;
-    if theirs != VERSION {
-        return Err(ImportError::Version { theirs, ours: VERSION });
-    }
-    let (fingerprint, known) = decode(&mut rest).map_err(ImportError::Foreign)?;
+    let (fingerprint, known) = decode(bytes).map_err(|error| match error {
+        WireError::Version { theirs, ours } => ImportError::Version { theirs, ours },
+        other => ImportError::Foreign(other),
+    })?;
     if fingerprint != ours {
         return Err(ImportError::Layout { theirs: fingerprint, ours });
     }
     Ok(known)
 }
 
-fn decode(rest: &mut Rest<'_>) -> Result<(u64, KnownPeer), String> {
-    let fingerprint = u64::from_le_bytes(rest.take()?);
-    let (id, incarnation) = rest.who()?;
-    let process = u64::from_le_bytes(rest.take()?);
-    let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
-    rest.end()?;
+fn decode(bytes: &[u8]) -> Result<(u64, KnownPeer), WireError> {
+    let mut fields = FieldReader::new(bytes);
+    check_begin(&mut fields)?;
+    let (fingerprint, (id, incarnation), process) = (fields.u64()?, fields.who()?, fields.u64()?);
+    let (name, unix, tcp) = (fields.text()?, fields.text()?, fields.text()?);
+    fields.end()?;
     Ok((fingerprint, KnownPeer { id, incarnation, name, address: PeerAddress { process, unix, tcp } }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::control::hello::{MAGIC, VERSION};
     use domain::{Incarnation, WorkerId};
     use proptest::prelude::*;
 

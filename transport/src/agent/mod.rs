@@ -1,103 +1,121 @@
-//! The agent: one per worker.
+//! The agent: one for each worker.
 
 pub(crate) mod config;
 pub(crate) mod counts;
 pub(crate) mod event;
+pub(crate) mod known_peer;
 pub(crate) mod link;
+mod listen;
 pub(crate) mod metadata;
 pub(crate) mod peers;
+pub(crate) mod rdma;
 pub(crate) mod shared;
+pub(crate) mod start_error;
+mod threads;
 
-use crate::agent::config::{AgentConfig, ListenConfig};
+use crate::agent::config::AgentConfig;
 use crate::agent::counts::AgentCounts;
-use crate::agent::event::{AgentEvent, TransferId};
+use crate::agent::event::TransferId;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::metadata::ImportError;
-use crate::agent::peers::{KnownPeer, SendError};
-use crate::agent::shared::{AgentParts, AgentShared};
+use crate::agent::peers::SendError;
+use crate::agent::shared::{AgentParts, AgentShared, Sink};
+use crate::agent::start_error::AgentStartError;
+use crate::agent::threads::Threads;
 use crate::lanes::local::Hub;
-use crate::lanes::rdma::Verbs;
 use crate::lanes::shm::progress_page::ProgressPage;
 use crate::lanes::tcp::Streams;
 use crate::lanes::{Lane, LaneStatus, Probe};
 use crate::memory::{DeregisterError, Memory, RegionId};
-use crate::net::control::{Control, Listeners};
+use crate::net::control::Control;
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{PostError, PrepareError, ReadBatch};
 use crate::wake::watch::Watched;
 use domain::session::{PeerAddress, PeerInfo};
 use domain::{ProgressWord, WorkerId};
-use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-/// What fixes it where devices may not pin memory.
-const MEMLOCK_MEND: &str = "raise the limit of locked memory: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, \
-     or --ulimit memlock=-1 for a container";
-
-/// Reads peers' bytes and carries messages. Dropping it ends its transfers and connections, and leaves the hub.
+/// Reads registered memory of peers into its own, and carries small messages.
+///
+/// ```text
+///   owner                                        reader
+///   register(memory) ── its regions ───────────> connect(owner)
+///                                                prepare(owner, batches)
+///   its memory <───────── a lane reads ───────── post(prepared)
+///                                                AgentEvent::Ended
+/// ```
+///
+/// # Life of a read
+///
+/// 1. Both ends [`register`](Self::register) memory.
+/// 2. The reader [`connect`](Self::connect)s the owner. The agent measures the lanes and takes the best.
+/// 3. The reader [`prepare`](Self::prepare)s a transfer once. The agent checks it and builds the plan of the lane.
+/// 4. The reader [`post`](Self::post)s it, as often as needed, one time after the other.
+/// 5. Each post has one end: [`AgentEvent::Ended`](crate::AgentEvent::Ended) in the sink, which
+///    [`Prepared::wait`] waits for. After it, the destination is not written any more.
+///
+/// ```
+/// use domain::{Incarnation, ProgressWord, WorkerId};
+/// use std::sync::{Arc, mpsc};
+/// use transport::{Agent, AgentConfig, AgentEvent, Copies, Copy, Hub, ReadBatch, SealedMemory};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Two agents of one process. Agents of other processes need `AgentConfig::listen` and an introduction.
+/// let (hub, (events, received)) = (Hub::new(), mpsc::channel());
+/// let start = |id: u32| {
+///     let config = AgentConfig::in_process(WorkerId(id), Incarnation(1), format!("w{id}"), 16);
+///     let events = events.clone();
+///     Agent::start(&hub, config, ProgressWord::new(), Box::new(move |event| events.send(event).is_ok()))
+/// };
+/// let (owner, reader) = (start(1)?, start(2)?);
+///
+/// let source = owner.register(Arc::new(SealedMemory::new("pool", 1 << 20)?));
+/// let destination = reader.register(Arc::new(SealedMemory::new("scratch", 1 << 20)?));
+/// reader.connect(WorkerId(1));
+/// // Every second kilobyte of the owner's region, to one contiguous place.
+/// let copies = Copies::Strided { first: Copy { from: 0, to: 0 }, step: Copy { from: 2048, to: 1024 }, count: 512 };
+/// let batch = ReadBatch { source, destination, len: 1024, gate: 0, copies };
+/// let prepared = reader.prepare(WorkerId(1), vec![batch])?;
+/// let id = reader.post(&prepared)?;
+/// for event in received {
+///     match event {
+///         AgentEvent::Connected { status, .. } => println!("{} is read over {}", status.peer, status.lane),
+///         AgentEvent::Ended(end) => {
+///             assert_eq!((end.id, end.result?.bytes), (id, 512 << 10));
+///             break;
+///         }
+///         other => panic!("{other:?}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropping an agent ends its transfers and connections, and leaves the hub.
 pub struct Agent {
     pub(crate) shared: Arc<AgentShared>,
-    /// Its control thread, and those that move bytes.
-    threads: Vec<JoinHandle<()>>,
+    threads: Threads,
 }
 
 impl Agent {
-    /// Starts an agent and enters the hub. `progress`: the word of the engine that writes its regions; `sink` gets
-    /// its events from the agent's threads, from its callers and from peers. The sink must not block and not call
-    /// the agent, and says whether it took the event: a message that it does not take is lost; any other event is
-    /// offered again. The end of a transfer may come before [`Agent::post`] returns. Errors: it would listen on
-    /// TCP without a secret or TLS, no socket can be bound, no thread started, or the lane `rdma` is required and
-    /// cannot be taken here.
+    /// Starts an agent and enters the hub. `progress` is the word of the engine that writes the agent's regions.
     ///
-    /// ```
-    /// use std::sync::{Arc, mpsc};
-    /// use transport::{Agent, AgentConfig, Hub, ListenConfig, SealedMemory};
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// // Found by agents of other processes at a free port, whose address `Agent::export` has.
-    /// let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
-    /// let (id, life, fingerprint) = (domain::WorkerId(1), domain::Incarnation(1), 7);
-    /// let config = AgentConfig::in_process(id, life, "P".to_owned(), fingerprint);
-    /// let secrets = domain::Secret::new("what the agents of the cluster share").into();
-    /// let config = AgentConfig { listen: Some(listen), secrets, ..config };
-    /// let (events, heard) = mpsc::channel();
-    /// let sink = Box::new(move |event| events.send(event).is_ok());
-    /// let agent = Agent::start(&Hub::new(), config, domain::ProgressWord::new(), sink)?;
-    /// agent.register(Arc::new(SealedMemory::new("pool", 1 << 20)?));
-    /// # drop(agent);
-    /// # drop(heard);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn start(
-        hub: &Hub,
-        config: AgentConfig,
-        progress: ProgressWord,
-        sink: Box<dyn Fn(AgentEvent) -> bool + Send + Sync>,
-    ) -> io::Result<Self> {
-        let (listeners, address) = listen(hub, &config)?;
+    /// `sink` takes the events, on threads of the agent, of its callers and of peers of the same process. It must not
+    /// block and not call the agent. It returns whether it took the event: a message that it does not take is lost,
+    /// any other event is offered again. The end of a transfer may come before [`Agent::post`] returns.
+    pub fn start(hub: &Hub, config: AgentConfig, progress: ProgressWord, sink: Sink) -> Result<Self, AgentStartError> {
+        let (listeners, address) = listen::listen(hub, &config)?;
         let page = if listeners.unix.is_some() { Some(ProgressPage::new(progress.get())?) } else { None };
-        let progress = Watched::new(progress, page);
-        let progress = progress.ok_or_else(|| io::Error::other("the progress word belongs to another agent"))?;
+        let progress = Watched::new(progress, page).ok_or(AgentStartError::ProgressWordTaken)?;
         hub.probe(crate::speed::probe::local);
-        let streams = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
-        let streams = if streams { Some(Streams::new(config.posted_max)?) } else { None };
-        let verbs = open_verbs(&config);
-        check_required(&config, &verbs)?;
+        let takes_tcp = config.listen.is_some() && config.lanes.contains(&Lane::Tcp);
+        let streams = if takes_tcp { Some(Streams::new(config.posted_max)?) } else { None };
+        let verbs = rdma::open_verbs(&config);
+        rdma::check_required(&config, &verbs).map_err(AgentStartError::RequiredLane)?;
         let control = Control::new()?;
         let parts = AgentParts { config, address, hub: hub.clone(), progress, control, streams, verbs, sink };
         let shared = Arc::new(AgentShared::new(parts));
-        let mut agent = Self { shared: shared.clone(), threads: Vec::new() };
-        agent.spawn("control", move |agent| crate::net::control::run(agent, listeners))?;
-        for at in 0..agent.shared.copy_threads.all().len() {
-            agent.spawn(&format!("copy-{at}"), move |agent| agent.copy_threads.all()[at].run(agent))?;
-        }
-        if agent.shared.streams.is_some() {
-            agent.spawn("tcp", crate::lanes::tcp::run)?;
-        }
-        if agent.shared.verbs.is_ok() {
-            agent.spawn("rdma", |agent| crate::lanes::rdma::run(agent))?;
-        }
+        let threads = Threads::start(&shared, listeners)?;
         let failing = Arc::downgrade(&shared);
         shared.config.failure.on_report(move |_| {
             if let Some(agent) = failing.upgrade() {
@@ -106,112 +124,46 @@ impl Agent {
                 agent.control.close();
             }
         });
-        hub.enter(shared);
-        Ok(agent)
+        hub.enter(shared.clone());
+        Ok(Self { shared, threads })
     }
 
-    fn spawn(
-        &mut self,
-        what: &str,
-        body: impl FnOnce(&Arc<AgentShared>) -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let agent = self.shared.clone();
-        self.threads.push(self.shared.spawn(what, move || body(&agent))?);
-        Ok(())
-    }
-
-    /// Where peers find it.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (owner, _reader, _region) = ends();
-    /// let address = owner.address();
-    /// assert!(address.tcp.is_empty(), "it listens to no other process");
-    /// # }
-    /// ```
+    /// Returns where peers find the agent.
     pub fn address(&self) -> PeerAddress {
         self.shared.address.clone()
     }
 
-    /// Registers memory: peers may read it, transfers may read into it. Peers that are connected are told.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// let memory = SealedMemory::new("scratch", 4096)?;
-    /// let scratch = reader.register(Arc::new(memory));
-    /// assert_ne!(scratch, region, "each has a number of its own");
-    /// # Ok(())
-    /// # }
-    /// ```
+    // -- memory
+
+    /// Registers memory: peers may read it, and transfers may read into it. Connected peers are told.
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
         self.shared.register(memory)
     }
 
-    /// Whether peers can be reached over the lane that is required, with the memory that is registered by now:
-    /// devices of `rdma` pin it, which the system may refuse. To be asked once all of it is registered. Errors:
-    /// why not, and what fixes it.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> std::io::Result<()> {
-    /// # let (owner, _reader, _region) = ends();
-    /// owner.register(Arc::new(SealedMemory::new("scratch", 4096)?));
-    /// owner.check_required()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn check_required(&self) -> io::Result<()> {
-        check_required(&self.shared.config, &self.shared.verbs)
+    /// Checks that the required lane can be taken with the memory that is registered by now: devices of `rdma` pin it,
+    /// which the system may refuse.
+    pub fn check_required(&self) -> Result<(), AgentStartError> {
+        rdma::check_required(&self.shared.config, &self.shared.verbs).map_err(AgentStartError::RequiredLane)
     }
 
-    /// Ends the registration of a region and gives its memory back. Peers are told; one that asks for it all the
-    /// same is refused and counted. One that has it mapped (`shm`) may go on reading what is there by transfers
-    /// that it has prepared, so what is written there later is read, torn, by whoever has no lease on it: as ever,
-    /// who reads without one throws it away. Errors: [`DeregisterError`]; the region stays as it is.
+    /// Ends the registration of a region, and returns its memory. Connected peers are told, and a later read is
+    /// refused.
     ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use transport::{Copies, Copy, DeregisterError, ReadBatch};
-    /// # let (_owner, reader, region) = ends();
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-    /// # let batch = ReadBatch { source: region, destination: region, len: 8, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// // Something is prepared that reads into it.
-    /// assert!(matches!(reader.deregister(region), Err(DeregisterError::InUse { uses: 1, .. })));
-    /// drop(prepared);
-    /// let memory = reader.deregister(region)?;
-    /// assert_eq!(memory.len(), 1 << 20);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// A peer that mapped the region (`shm`) may still read it by transfers that it prepared. Such a read has no
+    /// lease, so the peer discards its bytes.
     pub fn deregister(&self, region: RegionId) -> Result<Arc<dyn Memory>, DeregisterError> {
         self.shared.deregister(region)
     }
 
-    /// What others must know of this agent to read from it, as bytes that anything may carry. Its regions are not
-    /// among it: peers hear of them, and of changes, over their connections.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (owner, reader, _) = ends();
-    /// let metadata: Vec<u8> = owner.export();
-    /// // Written to a file, sent as a message, put into a store, and elsewhere:
-    /// let peer = reader.import(&metadata)?;
-    /// reader.connect(peer);
-    /// # Ok(())
-    /// # }
-    /// ```
+    // -- peers
+
+    /// Returns what others must know of the agent to read from it, as bytes that anything may carry. They do not
+    /// contain regions: peers learn those over their connections.
     pub fn export(&self) -> Vec<u8> {
         metadata::export(&self.shared.known(), self.shared.config.fingerprint)
     }
 
-    /// Remembers where an agent is, by what it exported: [`Agent::introduce`] by bytes. Errors: [`ImportError`].
-    /// Shown at [`Agent::export`].
+    /// Remembers where an agent is, by the bytes that it exported.
     pub fn import(&self, metadata: &[u8]) -> Result<WorkerId, ImportError> {
         let known = metadata::import(metadata, self.shared.config.fingerprint)?;
         let id = known.id;
@@ -219,160 +171,55 @@ impl Agent {
         Ok(id)
     }
 
-    /// Forgets where a peer is, and ends the connection to it with all transfers over it. It may be introduced again.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (owner, reader, _region) = ends();
-    /// reader.forget(OWNER);
-    /// assert!(!reader.is_connected(OWNER));
-    /// // From now on it takes an introduction, or the same hub, to reach it again.
-    /// reader.import(&owner.export())?;
-    /// reader.connect(OWNER);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn forget(&self, peer: WorkerId) {
-        self.shared.let_go(peer);
-    }
-
-    /// Ends the connection to a peer, with all transfers over it, and remembers where the peer is. No event tells
-    /// of it; it is connected again when it is used again.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// reader.disconnect(OWNER);
-    /// assert!(!reader.is_connected(OWNER));
-    /// reader.connect(OWNER);
-    /// assert!(reader.is_connected(OWNER));
-    /// # }
-    /// ```
-    pub fn disconnect(&self, peer: WorkerId) {
-        self.shared.disconnect(peer);
-    }
-
-    /// Remembers where a peer is. A newer life of it replaces an older one and its connections; an older one is
-    /// ignored. Agents of the same hub need no introduction.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (owner, reader, _region) = ends();
-    /// use domain::session::{PeerInfo, Role};
-    /// let peer = PeerInfo {
-    ///     id: OWNER,
-    ///     incarnation: domain::Incarnation(1),
-    ///     name: "owner".to_owned(),
-    ///     role: Role::Prefill,
-    ///     address: owner.address(),
-    /// };
-    /// reader.introduce(peer);
-    /// reader.connect(OWNER);
-    /// # }
-    /// ```
+    /// Remembers where a peer is. A newer life replaces an older one and its connections; an older one is ignored.
+    /// Agents of the same hub need no introduction.
     pub fn introduce(&self, peer: PeerInfo) {
         let PeerInfo { id, incarnation, name, address, role: _ } = peer;
         self.shared.introduce(KnownPeer { id, incarnation, name, address });
     }
 
-    /// Connects a peer and chooses the lane, if it is not connected: at once if it is in this process, else in the
-    /// background. The outcome comes as [`AgentEvent::Connected`] or [`AgentEvent::Lost`].
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// // Of the same process, so at once; else an event tells.
-    /// reader.connect(OWNER);
-    /// assert!(reader.is_connected(OWNER));
-    /// # }
-    /// ```
+    /// Forgets where a peer is, and ends the connection to it with all transfers over it.
+    pub fn forget(&self, peer: WorkerId) {
+        self.shared.forget(peer);
+    }
+
+    /// Connects a peer: at once if it is in this process, else in the background. The outcome is
+    /// [`AgentEvent::Connected`](crate::AgentEvent::Connected) or [`AgentEvent::Lost`](crate::AgentEvent::Lost).
     pub fn connect(&self, peer: WorkerId) {
         self.shared.connect(peer);
     }
 
-    /// The lanes taken, by peer.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// for (_, status) in reader.lanes() {
-    ///     println!("{} over {}", status.peer, status.lane);
-    ///     for passed in &status.passed_over {
-    ///         println!("  not over {passed}");
-    ///     }
-    /// }
-    /// # }
-    /// ```
-    pub fn lanes(&self) -> Vec<(WorkerId, LaneStatus)> {
-        self.shared.peers.lanes()
+    /// Ends the connection to a peer with all transfers over it, without an event. The agent connects it again when it
+    /// is used again.
+    pub fn disconnect(&self, peer: WorkerId) {
+        self.shared.disconnect(peer);
     }
 
-    /// What reading from a connected peer costs: as the probe measured when it was connected, and as reads have
-    /// done since.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// let speed = reader.speed(OWNER).expect("it is connected");
-    /// println!("{:.1} GB/s, {:.1} us for a small read", speed.bytes_per_s / 1e9, speed.latency_s * 1e6);
-    /// # }
-    /// ```
-    pub fn speed(&self, peer: WorkerId) -> Option<Probe> {
-        self.shared.peers.link(peer).map(|link| link.speed().lately())
-    }
-
-    /// Whether the peer is connected and has not left.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// assert!(reader.is_connected(OWNER));
-    /// assert!(!reader.is_connected(domain::WorkerId(77)), "nobody was introduced by this name");
-    /// # }
-    /// ```
+    /// Returns whether a peer is connected and has not left.
     pub fn is_connected(&self, peer: WorkerId) -> bool {
         self.shared.peers.link(peer).is_some()
     }
 
-    /// Sends a small message, without waiting. Connects the peer if need be; meanwhile messages wait, in order. Errors:
-    /// [`SendError`].
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, _region) = ends();
-    /// // The other end's sink gets it, as `AgentEvent::Message`.
-    /// reader.send(OWNER, b"read".to_vec())?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns the lane that is taken to each peer, and why no faster one.
+    pub fn lanes(&self) -> Vec<(WorkerId, LaneStatus)> {
+        self.shared.peers.lanes()
+    }
+
+    /// Returns what reading from a connected peer costs: as measured when it was connected, and by reads since.
+    pub fn speed(&self, peer: WorkerId) -> Option<Probe> {
+        self.shared.peers.link(peer).map(|link| link.speed().lately())
+    }
+
+    /// Sends a small message, without waiting. If the peer is not connected, the agent connects it, and messages wait
+    /// in their order.
     pub fn send(&self, peer: WorkerId, bytes: Vec<u8>) -> Result<(), SendError> {
         self.shared.send(peer, bytes)
     }
 
-    /// Prepares a transfer that reads from `peer`. Batches whose gates are open come together, others in their order as
-    /// their gates open. Errors: [`PrepareError`].
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), transport::PrepareError> {
-    /// # let (_owner, reader, region) = ends();
-    /// use transport::{Copies, Copy, PrepareError, ReadBatch};
-    /// // A hundred times 64 bytes, every second one of the owner's, to one contiguous place.
-    /// let copies = Copies::Strided { first: Copy { from: 0, to: 0 }, step: Copy { from: 128, to: 64 }, count: 100 };
-    /// let batch = ReadBatch { source: region, destination: region, len: 64, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// assert_eq!(prepared.bytes(), 6400);
-    /// # Ok(())
-    /// # }
-    /// ```
+    // -- transfers
+
+    /// Prepares a transfer that reads from `peer`. Batches whose gates are open are read together, others in their
+    /// order as their gates open.
     pub fn prepare(&self, peer: WorkerId, batches: Vec<ReadBatch>) -> Result<Prepared, PrepareError> {
         let link = self.shared.peers.link(peer).ok_or(PrepareError::NotConnected(peer))?;
         let reader = Arc::downgrade(&self.shared);
@@ -380,66 +227,17 @@ impl Agent {
         Prepared::check(reader, link, batches, &config.tcp, claims, |id| self.shared.region(id))
     }
 
-    /// Starts a transfer without waiting for it; its end comes as [`AgentEvent::Ended`], and can be asked or
-    /// waited for. Once it has ended it may be posted again. Allocates nothing. Errors: [`PostError`].
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, ReadBatch};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-    /// # let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// for _ in 0..1000 {
-    ///     reader.post(&prepared)?;
-    ///     prepared.wait(Duration::from_secs(5));
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Starts a transfer, without waiting and without allocation. Once it has ended it may be posted again.
     pub fn post(&self, transfer: &Prepared) -> Result<TransferId, PostError> {
         self.shared.post(transfer)
     }
 
-    /// Asks a transfer to end. Its end (as cancelled, or regular if it came first) still comes, exactly once, and says
-    /// that its destination is quiesced.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, ReadBatch, TransferError, TransferState};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-    /// // Behind a gate that its owner never opens.
-    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: u64::MAX, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// let id = reader.post(&prepared)?;
-    /// assert_eq!(prepared.state(), TransferState::UnderWay);
-    /// reader.cancel(id);
-    /// let end = prepared.wait(Duration::from_secs(5));
-    /// // Nothing is written to its destination from here on.
-    /// assert_eq!(end, TransferState::Ended(Err(TransferError::Cancelled)));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Asks a transfer to end. Its one end still comes: as cancelled, or the regular one if that came first.
     pub fn cancel(&self, id: TransferId) {
         self.shared.cancel(id);
     }
 
-    /// What it read and what went wrong so far.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() {
-    /// # let (_owner, reader, _region) = ends();
-    /// for (lane, reads) in reader.counts().reads {
-    ///     println!("{lane}: {} transfers, {} bytes", reads.transfers, reads.bytes);
-    /// }
-    /// # }
-    /// ```
+    /// Returns what the agent read and what went wrong, since its start.
     pub fn counts(&self) -> AgentCounts {
         self.shared.counts.now()
     }
@@ -452,122 +250,7 @@ impl Drop for Agent {
         for neighbour in agent.hub.leave(agent) {
             neighbour.neighbour_left(agent);
         }
-        agent.close_lanes();
-        // Transfers end as cancelled before the links that they go over are cut: the control thread is the last.
-        while let Some(thread) = self.threads.pop() {
-            if self.threads.is_empty() {
-                agent.control.close();
-            }
-            // What went wrong there was reported.
-            let _ = thread.join();
-        }
+        self.threads.end();
         agent.peers.clear();
-    }
-}
-
-/// Opens the RDMA devices, where peers of other processes may read over them. Errors: why not, in words.
-fn open_verbs(config: &AgentConfig) -> Result<Verbs, String> {
-    if !config.lanes.contains(&Lane::Rdma) {
-        return Err("forbidden by transport.lanes".to_owned());
-    }
-    if config.listen.is_none() {
-        return Err("this worker listens to no other process".to_owned());
-    }
-    if config.tls.is_some() {
-        return Err("what it moves would not be encrypted, which transport.tls_certificate demands".to_owned());
-    }
-    let verbs = Verbs::new(&config.rdma, config.posted_max);
-    if let Err(reason) = &verbs {
-        tracing::debug!(worker = config.name, reason, "the lane rdma cannot be taken");
-    }
-    verbs
-}
-
-/// Whether the lane `rdma` can be taken, where it is required. Errors: why not.
-fn check_required(config: &AgentConfig, verbs: &Result<Verbs, String>) -> io::Result<()> {
-    if config.require != Some(Lane::Rdma) || config.listen.is_none() {
-        return Ok(());
-    }
-    let reason = match verbs {
-        Err(reason) => reason.clone(),
-        Ok(verbs) => match verbs.refused() {
-            None => return Ok(()),
-            Some(reason) => format!("{reason}; {MEMLOCK_MEND}"),
-        },
-    };
-    Err(io::Error::other(format!("transport.require is rdma, which cannot be taken: {reason}")))
-}
-
-/// Opens the sockets by which other processes reach the agent.
-fn listen(hub: &Hub, config: &AgentConfig) -> io::Result<(Listeners, PeerAddress)> {
-    let mut address = PeerAddress { process: hub.process(), ..PeerAddress::default() };
-    let mut listeners = Listeners::default();
-    let Some(ListenConfig { bind, advertise }) = &config.listen else { return Ok((listeners, address)) };
-    if config.lanes.contains(&Lane::Shm) {
-        // The name is unique: the process drew its number at random, and a life of a worker has one agent.
-        address.unix = format!("baton-{:016x}-{}-{}", hub.process(), config.id, config.incarnation);
-        listeners.listen_unix(&address.unix)?;
-    }
-    // Both are agreed on over it.
-    let over_tcp = [Lane::Tcp, Lane::Rdma].iter().any(|lane| config.lanes.contains(lane));
-    if over_tcp && !bind.is_empty() {
-        let parts = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>();
-        let (binds, hosts) = (parts(bind), parts(advertise));
-        if !advertise.is_empty() && hosts.len() != binds.len() {
-            return Err(io::Error::other(format!("{} hosts are told for {} listened on", hosts.len(), binds.len())));
-        }
-        let is_open = config.secrets.is_empty() && config.tls.is_none();
-        if is_open && !config.insecure {
-            let reason = format!(
-                "whoever reaches {bind} could read the KV cache: set cluster.secret, or transport.tls_certificate, \
-                 or cluster.insecure = true to allow it"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        }
-        let mut told = Vec::new();
-        let mut is_loopback = true;
-        for (at, bind) in binds.iter().enumerate() {
-            let bound = listeners.listen_tcp(bind)?;
-            let host = if advertise.is_empty() { bound.ip().to_string() } else { hosts[at].clone() };
-            let host = if host.contains(':') { format!("[{host}]") } else { host };
-            told.push(format!("{host}:{}", bound.port()));
-            is_loopback &= bound.ip().is_loopback();
-        }
-        address.tcp = told.join(",");
-        if is_open && !is_loopback {
-            tracing::warn!(
-                worker = config.name,
-                address = address.tcp,
-                "neither a cluster secret nor TLS is set: whoever reaches this address may read the KV cache"
-            );
-        }
-    }
-    Ok((listeners, address))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use domain::Incarnation;
-
-    #[test]
-    fn a_required_lane_that_may_not_pin_memory_is_an_error_with_what_fixes_it() {
-        let config = |require| AgentConfig {
-            require,
-            listen: Some(ListenConfig { bind: String::new(), advertise: String::new() }),
-            ..AgentConfig::in_process(WorkerId(0), Incarnation(1), "w0".to_owned(), 1)
-        };
-        let verbs = Ok(Verbs::without_devices());
-        assert!(check_required(&config(Some(Lane::Rdma)), &verbs).is_ok());
-        let refused = "rxe0 port 1: 4096 bytes cannot be registered".to_owned();
-        verbs.as_ref().expect("it is there").refuse(crate::memory::RegionId(0), refused);
-        let error = check_required(&config(Some(Lane::Rdma)), &verbs).expect_err("nothing can be read over it");
-        let error = error.to_string();
-        for part in ["transport.require is rdma", "rxe0 port 1: 4096 bytes", "ulimit -l unlimited", "LimitMEMLOCK"] {
-            assert!(error.contains(part), "{error}");
-        }
-        for slower in [None, Some(Lane::Tcp)] {
-            assert!(check_required(&config(slower), &verbs).is_ok(), "peers are reached over another lane");
-        }
     }
 }

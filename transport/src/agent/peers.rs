@@ -1,21 +1,21 @@
-//! What an agent knows of its peers: where they are, whether they are connected, and what waits to be sent to them.
+//! The peers of an agent: where each is, whether it is connected, and the messages that wait for it.
 //!
-//! Connecting itself is `control`'s business; it takes the peers that want it from here.
+//! The control thread connects peers. It takes those that are wanted from here.
 
 use crate::agent::event::AgentEvent;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
 use crate::agent::metadata::ImportError;
 use crate::agent::shared::AgentShared;
 use crate::lanes::{Lane, LaneStatus};
-use domain::session::PeerAddress;
 use domain::{Encoding, Incarnation, WorkerId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages that wait to be sent to one peer; one more is refused.
+/// Messages that wait to be sent to one peer. One more is refused.
 const MESSAGES_MAX: usize = 4096;
-/// Their bytes.
+/// Bytes of all messages that wait to be sent to one peer.
 const MESSAGE_BYTES_QUEUED_MAX: usize = 32 << 20;
 /// Bytes of one message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
@@ -27,33 +27,24 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 /// Why a message was not sent. A message not sent is a message lost: the deadlines of the protocol cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// Nobody said where the peer is, or it left this process.
+    /// The agent was not told where the peer is, or the peer left this process.
     #[error("worker {0} is not connected")]
     NotConnected(WorkerId),
     /// The peer's inbox, or the queue to it, is full.
     #[error("the inbox of worker {0} is full")]
     Full(WorkerId),
-    /// No message may be so long.
+    /// The message is longer than any may be.
     #[error("a message of {bytes} bytes to worker {peer} is over {MESSAGE_BYTES_MAX} bytes")]
     TooLong {
-        /// To whom.
+        /// The peer that it was for.
         peer: WorkerId,
-        /// Its bytes.
+        /// Bytes of the message.
         bytes: usize,
     },
 }
 
-/// A life of a peer, and where it is.
-#[derive(Clone, Debug)]
-pub(crate) struct KnownPeer {
-    pub(crate) id: WorkerId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) name: String,
-    pub(crate) address: PeerAddress,
-}
-
-/// An attempt to connect a peer, and what was known of it. Who forgets the peer ends the attempt: what comes of it
-/// is nobody's.
+/// An attempt to connect a peer, and what was known of the peer when it began. An agent that forgets the peer drops
+/// the outcome of the attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) peer: KnownPeer,
@@ -70,7 +61,7 @@ struct Inner {
     peers: HashMap<WorkerId, Peer>,
     /// Peers that want to be connected.
     wanted: Vec<WorkerId>,
-    /// Peers to whom messages wait.
+    /// Peers that messages wait for.
     writable: Vec<WorkerId>,
     /// Attempts that were begun.
     attempts: u64,
@@ -87,7 +78,7 @@ struct Peer {
     /// When it may be tried again.
     not_before: Option<Instant>,
     /// Whether it was connected once.
-    met: bool,
+    was_connected: bool,
     /// The link that it had before a better lane was taken: transfers over it go on until it, or the peer, is left.
     retired: Option<Arc<Link>>,
 }
@@ -128,7 +119,7 @@ impl Peers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The link to a peer that is connected.
+    /// Returns the link to a peer that is connected.
     pub(crate) fn link(&self, id: WorkerId) -> Option<Arc<Link>> {
         self.lock().peers.get(&id)?.link().cloned()
     }
@@ -152,18 +143,18 @@ impl Peers {
             .collect()
     }
 
-    /// The attempt with what is known of the peer by now. `None`: it was given up.
+    /// Returns the attempt with what is known of the peer by now. `None`: it was given up.
     pub(crate) fn connecting(&self, attempt: &Attempt) -> Option<Attempt> {
         let now = self.lock().peers.get(&attempt.peer.id)?.attempt()?;
         (now.number == attempt.number).then_some(now)
     }
 
-    /// Takes the peers to whom messages wait.
+    /// Takes the peers that messages wait for.
     pub(crate) fn take_writable(&self) -> Vec<WorkerId> {
         std::mem::take(&mut self.lock().writable)
     }
 
-    /// The next message to the peer behind `link`.
+    /// Takes the next message to the peer behind `link`.
     pub(crate) fn take_message(&self, link: &Arc<Link>) -> Option<Vec<u8>> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
@@ -175,9 +166,9 @@ impl Peers {
         Some(message)
     }
 
-    /// An attempt to connect succeeded: whether the peer had been connected before. `None`: it is no longer
-    /// wanted, since the attempt was given up, or a newer life of the peer is known; or the link is gone already,
-    /// and the peer wanted as before.
+    /// Takes the link that an attempt made, and returns whether the peer had been connected before. `None`: the link is
+    /// not taken. The attempt was given up, or a newer life of the peer is known, or the link is gone already; in the
+    /// last two cases the peer is still wanted.
     pub(crate) fn connected(&self, attempt: &Attempt, link: &Arc<Link>, status: LaneStatus) -> Option<bool> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&link.peer)?;
@@ -188,20 +179,20 @@ impl Peers {
         }
         (peer.failures, peer.not_before) = (0, None);
         peer.state = State::Connected(link.clone(), status);
-        let again = std::mem::replace(&mut peer.met, true);
+        let again = std::mem::replace(&mut peer.was_connected, true);
         inner.writable.push(link.peer);
         Some(again)
     }
 
-    /// What is known of the peer behind `link`, if that is its current link.
+    /// Returns what is known of the peer behind `link`, if that is its current link.
     pub(crate) fn behind(&self, link: &Arc<Link>) -> Option<KnownPeer> {
         let inner = self.lock();
         let peer = inner.peers.get(&link.peer)?;
         peer.known.clone().filter(|_| peer.link().is_some_and(|current| Arc::ptr_eq(current, link)))
     }
 
-    /// `new` takes the place of `old`, whose transfers go on. Errors: `old` is not the current link any more, or
-    /// `new` is gone. Else the link that was retired before, which ends now.
+    /// Puts `new` in the place of `old`, whose transfers go on. Returns the link that was retired before, which ends
+    /// now. Errors: `old` is not the current link any more, or `new` is gone.
     pub(crate) fn switch(&self, old: &Arc<Link>, new: &Arc<Link>, status: LaneStatus) -> Result<Option<Arc<Link>>, ()> {
         let mut inner = self.lock();
         let peer = inner.peers.get_mut(&old.peer).ok_or(())?;
@@ -214,7 +205,7 @@ impl Peers {
         Ok(before)
     }
 
-    /// An attempt failed at `now`. `false`: it was given up, or a newer life of the peer is known and wanted instead.
+    /// Notes that an attempt failed at `now`. `false`: it was given up, or a newer life of the peer is wanted instead.
     pub(crate) fn failed(&self, tried: &Attempt, now: Instant) -> bool {
         let mut inner = self.lock();
         let Some(peer) = inner.peers.get_mut(&tried.peer.id) else { return false };
@@ -231,11 +222,11 @@ impl Peers {
         true
     }
 
-    /// Nothing goes over a link any more. Whether it was the peer's current one, and the one before it that ends
-    /// with it. `None`: somebody has seen to that.
+    /// Ends a link. Returns whether it was the peer's current one, and the retired link that ends with it. `None`: it
+    /// had ended before.
     pub(crate) fn forget(&self, link: &Arc<Link>) -> Option<(bool, Option<Arc<Link>>)> {
         let mut inner = self.lock();
-        // Under the lock, or whoever wants the peer meanwhile would take what is left of the link for nothing.
+        // Under the lock: a caller that wants the peer meanwhile would find a link that is gone.
         if !link.leave() {
             return None;
         }
@@ -248,7 +239,7 @@ impl Peers {
         Some((current, peer.retired.take_if(|retired| current || Arc::ptr_eq(retired, link))))
     }
 
-    /// Nothing is left of a peer that nobody knows and nothing goes to.
+    /// Removes a peer that is neither known nor connected.
     fn drop_unknown(&self, id: WorkerId) {
         let mut inner = self.lock();
         if inner.peers.get(&id).is_some_and(|peer| peer.known.is_none() && matches!(peer.state, State::Idle)) {
@@ -256,10 +247,10 @@ impl Peers {
         }
     }
 
-    /// The next connection to a peer is none after a loss.
-    fn unmeet(&self, id: WorkerId) {
+    /// Has the next connection to a peer not counted as one after a loss.
+    fn forget_connection(&self, id: WorkerId) {
         if let Some(peer) = self.lock().peers.get_mut(&id) {
-            peer.met = false;
+            peer.was_connected = false;
         }
     }
 
@@ -268,14 +259,14 @@ impl Peers {
         *self.lock() = Inner::default();
     }
 
-    /// The newest life that is known of a peer.
+    /// Returns the newest life that is known of a peer.
     pub(crate) fn incarnation(&self, id: WorkerId) -> Option<Incarnation> {
         Some(self.lock().peers.get(&id)?.known.as_ref()?.incarnation)
     }
 }
 
 impl AgentShared {
-    /// A life of a peer is there. An older one is replaced; what is older than what is known is ignored.
+    /// Remembers a life of a peer. It replaces an older one; one that is older than the known one is ignored.
     pub(crate) fn introduce(&self, new: KnownPeer) {
         let mut inner = self.peers.lock();
         let peer = inner.peers.entry(new.id).or_default();
@@ -307,7 +298,7 @@ impl AgentShared {
     }
 
     /// Forgets where a peer is, and ends the connection to it, or the attempt to connect it.
-    pub(crate) fn let_go(&self, id: WorkerId) {
+    pub(crate) fn forget(&self, id: WorkerId) {
         const REASON: &str = "this agent forgot it";
         let mut inner = self.peers.lock();
         let Inner { peers, wanted, .. } = &mut *inner;
@@ -335,7 +326,7 @@ impl AgentShared {
         if let Some(link) = self.peers.link(id)
             && self.end_link(&link, "it is not needed")
         {
-            self.peers.unmeet(id);
+            self.peers.forget_connection(id);
         }
     }
 
@@ -348,7 +339,7 @@ impl AgentShared {
         self.tell_outcome(outcome);
     }
 
-    /// Events are told without the lock: whoever hears them may ask for something.
+    /// Tells an outcome. It needs the lock to be free: the sink may call back.
     fn tell_outcome(&self, outcome: Outcome) {
         match outcome {
             Outcome::Nothing => {}
@@ -477,6 +468,7 @@ mod tests {
     use super::*;
     use crate::agent::config::AgentConfig;
     use crate::lanes::tcp::TcpWay;
+    use domain::session::PeerAddress;
     use std::collections::BTreeMap;
 
     #[test]

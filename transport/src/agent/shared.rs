@@ -1,10 +1,16 @@
 //! What an agent's threads, and the other agents of its process, share of it.
+//!
+//! It imports the lanes, and they import it: an agent posts transfers to its lanes, whose threads report ends, counts
+//! and lost links to the agent. A link within the process even holds the other agent. A trait for each direction would
+//! break this circle of files, but have one implementor, and readers would look for the other.
 
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::Counts;
 use crate::agent::event::{AgentEvent, Completion, TransferError, TransferId, TransferReport};
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{FairShares, Link, Way};
-use crate::agent::peers::{KnownPeer, Peers};
+use crate::agent::peers::Peers;
+use crate::agent::rdma::RdmaError;
 use crate::lanes::Lane;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};
 use crate::lanes::local::Hub;
@@ -25,11 +31,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Who has a transfer, in the lowest bits of its id.
+/// The lowest bits of a transfer's id say which threads have it.
 const HOLDER_BITS: u32 = 2;
-const COPY_THREADS: u64 = 0;
-const STREAMS: u64 = 1;
-const VERBS: u64 = 2;
+const HELD_BY_COPY_THREADS: u64 = 0;
+const HELD_BY_STREAMS: u64 = 1;
+const HELD_BY_VERBS: u64 = 2;
 
 /// Takes an agent's events. See [`crate::Agent::start`].
 pub(crate) type Sink = Box<dyn Fn(AgentEvent) -> bool + Send + Sync>;
@@ -45,8 +51,8 @@ pub(crate) struct AgentShared {
     pub(crate) control: Control,
     /// Where it may take the lane `tcp`.
     pub(crate) streams: Option<Streams>,
-    /// Where it may take the lane `rdma`; else why not, in words.
-    pub(crate) verbs: Result<Verbs, String>,
+    /// Where it may take the lane `rdma`; else why not.
+    pub(crate) verbs: Result<Verbs, RdmaError>,
     pub(crate) counts: Counts,
     pub(crate) fair_shares: FairShares,
     sink: Sink,
@@ -55,7 +61,7 @@ pub(crate) struct AgentShared {
     pub(crate) claims: Arc<Claims>,
     gone: AtomicBool,
     /// Transfers posted and not ended.
-    open: AtomicUsize,
+    open_transfers: AtomicUsize,
     next_id: AtomicU64,
     /// Events that the sink did not take: the end of each transfer, and what happened to each peer. Bounded by both.
     untold: Mutex<VecDeque<AgentEvent>>,
@@ -75,7 +81,7 @@ pub(crate) struct AgentParts {
     pub(crate) progress: Watched,
     pub(crate) control: Control,
     pub(crate) streams: Option<Streams>,
-    pub(crate) verbs: Result<Verbs, String>,
+    pub(crate) verbs: Result<Verbs, RdmaError>,
     pub(crate) sink: Sink,
 }
 
@@ -99,7 +105,7 @@ impl AgentShared {
             regions: Mutex::default(),
             claims: Arc::default(),
             gone: AtomicBool::new(false),
-            open: AtomicUsize::new(0),
+            open_transfers: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
         }
     }
@@ -110,7 +116,7 @@ impl AgentShared {
         let progress =
             crate::wake::watch::Watched::new(domain::ProgressWord::new(), None).expect("nobody else watches it");
         let control = Control::new().expect("there are descriptors");
-        let (address, hub, verbs) = (PeerAddress::default(), Hub::new(), Err("without threads".to_owned()));
+        let (address, hub, verbs) = (PeerAddress::default(), Hub::new(), Err(RdmaError::NotListening));
         Self::new(AgentParts { config, address, hub, progress, control, streams, verbs, sink })
     }
 
@@ -151,6 +157,12 @@ impl AgentShared {
     /// Whether a region was registered, and is no more.
     pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
         self.regions().is_withdrawn(id)
+    }
+
+    /// The devices of the lane `rdma`, if peers can be read over it. Errors: why not.
+    pub(crate) fn usable_verbs(&self) -> Result<&Verbs, RdmaError> {
+        let verbs = self.verbs.as_ref().map_err(Clone::clone)?;
+        verbs.failed().map_or(Ok(verbs), |reason| Err(RdmaError::Devices(reason.to_string())))
     }
 
     /// How it reads KV over a lane.
@@ -214,18 +226,18 @@ impl AgentShared {
         }
         let posted_max = self.config.posted_max;
         let room = |open| (open < posted_max).then_some(open + 1);
-        if self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+        if self.open_transfers.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
             return Err(PostError::Full(posted_max));
         }
         let transfer = prepared.take().inspect_err(|_| {
-            self.open.fetch_sub(1, Ordering::AcqRel);
+            self.open_transfers.fetch_sub(1, Ordering::AcqRel);
         })?;
         // The lowest bits say who has it, for the sake of `cancel`.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed) << HOLDER_BITS;
         let id = TransferId(match &transfer.work {
-            Work::Copies(_) => id | COPY_THREADS,
-            Work::Stream(_) => id | STREAMS,
-            Work::Reads(_) => id | VERBS,
+            Work::Copies(_) => id | HELD_BY_COPY_THREADS,
+            Work::Stream(_) => id | HELD_BY_STREAMS,
+            Work::Reads(_) => id | HELD_BY_VERBS,
         });
         let refused = match (&transfer.work, &self.streams, &self.verbs) {
             (Work::Copies(_), ..) => match copy_at_once(id, &transfer) {
@@ -250,14 +262,14 @@ impl AgentShared {
     }
 
     /// Transfers posted and not ended.
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Acquire)
+    pub(crate) fn open_transfers(&self) -> usize {
+        self.open_transfers.load(Ordering::Acquire)
     }
 
     pub(crate) fn cancel(&self, id: TransferId) {
         match (id.0 & ((1 << HOLDER_BITS) - 1), &self.streams, &self.verbs) {
-            (STREAMS, Some(streams), _) => streams.lane_queue().cancel(id),
-            (VERBS, _, Ok(verbs)) => verbs.lane_queue().cancel(id),
+            (HELD_BY_STREAMS, Some(streams), _) => streams.lane_queue().cancel(id),
+            (HELD_BY_VERBS, _, Ok(verbs)) => verbs.lane_queue().cancel(id),
             _ => self.copy_threads.cancel(id),
         }
     }
@@ -295,7 +307,7 @@ impl AgentShared {
 
     /// A posted transfer ended.
     fn end(&self, completion: Completion) {
-        self.open.fetch_sub(1, Ordering::AcqRel);
+        self.open_transfers.fetch_sub(1, Ordering::AcqRel);
         self.tell(AgentEvent::Ended(completion));
     }
 
@@ -370,6 +382,22 @@ impl AgentShared {
 
     // -- the end of links and of the agent
 
+    /// Ends a link that was made and is not taken.
+    pub(crate) fn discard(&self, link: &Link) {
+        link.leave();
+        self.lanes_changed();
+    }
+
+    /// Has the lanes' threads look for links that are gone.
+    fn lanes_changed(&self) {
+        if let Some(streams) = &self.streams {
+            streams.lane_queue().links_changed();
+        }
+        if let Ok(verbs) = &self.verbs {
+            verbs.lane_queue().links_changed();
+        }
+    }
+
     /// The connection to a peer broke, or the peer left or returned as a new life. Ends its transfers.
     pub(crate) fn lose(&self, link: &Arc<Link>, reason: &str) {
         if self.end_link(link, reason) {
@@ -382,12 +410,7 @@ impl AgentShared {
     pub(crate) fn end_link(&self, link: &Arc<Link>, reason: &str) -> bool {
         let Some((current, retired)) = self.peers.forget(link) else { return false };
         self.copy_threads.wake();
-        if let Some(streams) = &self.streams {
-            streams.lane_queue().links_changed();
-        }
-        if let Ok(verbs) = &self.verbs {
-            verbs.lane_queue().links_changed();
-        }
+        self.lanes_changed();
         self.control.link_lost();
         if let Some(retired) = retired {
             self.lose(&retired, reason);

@@ -8,20 +8,25 @@
 
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
+use crate::lanes::lane_queue::{LaneQueue, Open, Orders, Posted};
 use crate::memory::copy::copy_racing;
+use crate::transfer::cursor::Cursor;
+use crate::transfer::prepared::PlanGuard;
 use crate::transfer::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
 const TURN_BYTES: usize = 4 << 20;
-/// Larger reads are not copied by who posts them: it has other things to do. So many take some 25 microseconds,
-/// and to wake a copy thread and be woken by it takes as long at least, where cores are idle twice that.
+/// The thread that posts a larger read does not copy it: it has other work. So many bytes take some 25 microseconds.
+/// To wake a copy thread and be woken by it takes as long at least, and twice that where cores are idle.
 const AT_ONCE_BYTES_MAX: u64 = 256 << 10;
 /// Cores for each copy thread: they are the engine's before they are anybody's, and few threads fill what memory gives.
 const CORES_EACH: usize = 4;
@@ -36,56 +41,28 @@ pub(crate) struct CopyThreads(Vec<CopyThread>);
 
 /// One of them.
 pub(crate) struct CopyThread {
-    state: Mutex<State>,
-    /// What its thread works on; nobody else looks while that runs.
-    active: Mutex<VecDeque<Posted>>,
+    queue: Queue,
+    /// What its thread works on; no other thread looks while that runs.
+    active: Mutex<VecDeque<Copying>>,
     /// Bytes of the transfers that it has.
     load: AtomicU64,
-    signal: Arc<Signal>,
 }
 
-struct State {
-    posted: VecDeque<Posted>,
-    cancelled: Vec<TransferId>,
-    closed: bool,
-}
+/// Copy threads have no orders of their own, and no peer reads over them. They sleep on a futex, since the progress
+/// words of other processes are futexes, too.
+type Queue = LaneQueue<Infallible, Infallible, Signal>;
 
-struct Posted {
-    id: TransferId,
-    transfer: Transfer,
+/// A transfer that is being copied.
+struct Copying {
+    open: Open,
+    batches: PlanGuard<Vec<Batch>>,
     next: Cursor,
-    at: Instant,
-    begun: Option<Instant>,
-    wire: Duration,
-}
-
-/// What is copied next.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    batch: usize,
-    piece: usize,
-    /// Bytes of the piece that are copied.
-    offset: usize,
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-impl Transfer {
-    fn batches(&self) -> &[Batch] {
-        match &self.work {
-            Work::Copies(batches) => batches,
-            Work::Reads(_) | Work::Stream(_) => &[],
-        }
-    }
 }
 
 /// Copies a small transfer whose gates are open, on the caller's thread: cheaper than waking another. `None`: it is not
 /// small, a gate is closed or the peer is gone.
 pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<TransferReport> {
-    let batches = transfer.batches();
+    let Work::Copies(batches) = &transfer.work else { return None };
     if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() {
         return None;
     }
@@ -94,7 +71,7 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
         return None;
     }
     let begin = now();
-    for batch in batches {
+    for batch in &**batches {
         note(Moment::Begun, id, &transfer.link, || (batch.gate, batch.bytes()));
         for piece in 0..batch.pieces.len() {
             copy(batch, piece, 0, batch.pieces[piece].len);
@@ -119,61 +96,58 @@ fn copy(batch: &Batch, piece: usize, offset: usize, len: usize) {
     }
 }
 
-impl Posted {
+impl Copying {
+    fn new(posted: Posted) -> Option<Self> {
+        let Posted { open, work } = posted;
+        match work {
+            Work::Copies(batches) => Some(Self { open, batches, next: Cursor::default() }),
+            Work::Reads(_) | Work::Stream(_) => None,
+        }
+    }
+
+    fn id(&self) -> TransferId {
+        self.open.id().unwrap_or(TransferId(0))
+    }
+
     fn gate(&self) -> Option<u64> {
-        self.transfer.batches().get(self.next.batch).map(|batch| batch.gate)
+        self.batches.get(self.next.run).map(|batch| batch.gate)
     }
 
     /// Copies what is open, up to a turn's bytes. Whether it copied anything.
     fn advance(&mut self) -> bool {
-        let mut progress = self.transfer.link.progress();
-        let begin = now();
-        let mut left = TURN_BYTES;
-        while let Some(batch) = self.transfer.batches().get(self.next.batch).filter(|_| left > 0) {
+        let (id, begin) = (self.id(), now());
+        let Self { open, batches, next } = self;
+        let (mut progress, mut left) = (open.link.progress(), TURN_BYTES);
+        while let Some(batch) = batches.get(next.run).filter(|_| left > 0) {
             if batch.gate > progress {
-                progress = self.transfer.link.progress();
+                progress = open.link.progress();
                 if batch.gate > progress {
                     break;
                 }
             }
             if left == TURN_BYTES {
-                self.begun.get_or_insert(begin);
-                self.transfer.link.speed().begin_copy(begin);
+                open.begin(begin);
+                open.link.speed().begin_copy(begin);
             }
-            let Cursor { piece, offset, .. } = self.next;
-            if piece == 0 && offset == 0 {
-                note(Moment::Begun, self.id, &self.transfer.link, || (batch.gate, batch.bytes()));
+            if next.begins_run() {
+                note(Moment::Begun, id, &open.link, || (batch.gate, batch.bytes()));
             }
+            let Cursor { piece, offset, .. } = *next;
             let len = (batch.pieces[piece].len - offset).min(left);
             copy(batch, piece, offset, len);
             left -= len;
-            if offset + len < batch.pieces[piece].len {
-                self.next.offset += len;
-            } else if piece + 1 < batch.pieces.len() {
-                self.next = Cursor { piece: piece + 1, offset: 0, ..self.next };
-            } else {
-                note(Moment::Read, self.id, &self.transfer.link, || (batch.gate, batch.bytes()));
-                self.next = Cursor { batch: self.next.batch + 1, piece: 0, offset: 0 };
+            if next.advance(len, &batch.pieces) {
+                note(Moment::Read, id, &open.link, || (batch.gate, batch.bytes()));
             }
         }
-        if left < TURN_BYTES {
+        let copied = (TURN_BYTES - left) as u64;
+        if copied > 0 {
             let end = now();
-            self.wire += end.duration_since(begin);
-            self.transfer.link.speed().end_copy((TURN_BYTES - left) as u64, end);
+            open.add_wire(end.duration_since(begin));
+            open.delivered(copied);
+            open.link.speed().end_copy(copied, end);
         }
-        left < TURN_BYTES
-    }
-
-    fn report(&self) -> TransferReport {
-        TransferReport {
-            lane: self.transfer.lane(),
-            rails: 1,
-            bytes: self.transfer.bytes(),
-            wire_bytes: self.transfer.bytes(),
-            queued: self.begun.unwrap_or(self.at).duration_since(self.at),
-            wire: self.wire,
-            elapsed: now().duration_since(self.at),
-        }
+        copied > 0
     }
 }
 
@@ -194,7 +168,7 @@ impl CopyThreads {
 
     /// Makes them look again.
     pub(crate) fn wake(&self) {
-        self.0.iter().for_each(CopyThread::wake);
+        self.0.iter().for_each(|thread| thread.queue.bell().wake());
     }
 
     /// Gives a transfer to the one that has the fewest bytes to copy. Gives it back if that takes none any more.
@@ -203,145 +177,117 @@ impl CopyThreads {
         idlest.expect("there is one at least").post(id, transfer)
     }
 
-    /// Whoever has it ends it.
+    /// Cancels a transfer: the thread that has it ends it.
     pub(crate) fn cancel(&self, id: TransferId) {
-        self.0.iter().for_each(|thread| thread.cancel(id));
+        self.0.iter().for_each(|thread| thread.queue.cancel(id));
     }
 
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(CopyThread::close);
+        self.0.iter().for_each(|thread| thread.queue.close());
     }
 }
 
 impl CopyThread {
     fn new(posted_max: usize) -> Self {
-        let state = State {
-            posted: VecDeque::with_capacity(posted_max),
-            cancelled: Vec::with_capacity(posted_max),
-            closed: false,
-        };
         let active = Mutex::new(VecDeque::with_capacity(posted_max));
-        Self { state: Mutex::new(state), active, load: AtomicU64::new(0), signal: Arc::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self) {
-        self.signal.wake();
+        Self { queue: Queue::new(Signal::default(), posted_max), active, load: AtomicU64::new(0) }
     }
 
     fn post(&self, id: TransferId, transfer: Transfer) -> Option<Transfer> {
-        let mut state = self.lock();
-        if state.closed {
-            return Some(transfer);
+        let bytes = transfer.bytes();
+        self.load.fetch_add(bytes, Ordering::Relaxed);
+        let refused = self.queue.post(id, transfer, |_, _| true);
+        if refused.is_some() {
+            self.load.fetch_sub(bytes, Ordering::Relaxed);
         }
-        self.load.fetch_add(transfer.bytes(), Ordering::Relaxed);
-        let next = Cursor::default();
-        state.posted.push_back(Posted { id, transfer, next, at: now(), begun: None, wire: Duration::ZERO });
-        drop(state);
-        self.wake();
-        None
-    }
-
-    fn cancel(&self, id: TransferId) {
-        // Never refused, or a destination would stay lent until its gates open. Emptied in every round, and
-        // callers cancel a transfer once, so it holds about `posted_max` at most.
-        self.lock().cancelled.push(id);
-        self.wake();
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.wake();
+        refused
     }
 
     /// The thread's body. Returns after `close`, with every open transfer ended as cancelled, or after a panic,
     /// with every one failed.
     pub(crate) fn run(&self, agent: &AgentShared) -> io::Result<()> {
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orders = Orders::new(agent.config.posted_max);
         agent.watch(|| {
-            self.carry_on(agent, &mut active);
+            self.carry_on(agent, &mut active, &mut orders);
             Ok(())
         });
-        active.append(&mut self.lock().posted);
+        // What a panic kept from being taken. The queue takes nothing more.
+        active.extend(orders.posted.drain(..).filter_map(Copying::new));
+        self.queue.take(&mut orders);
+        active.extend(orders.posted.drain(..).filter_map(Copying::new));
         agent.finish(|| {
-            while let Some(posted) = active.pop_front() {
-                self.end(agent, posted, Err(TransferError::Cancelled));
+            while let Some(copying) = active.pop_front() {
+                self.end(agent, copying, Err(TransferError::Cancelled));
             }
         });
         Ok(())
     }
 
-    /// Copies until `close`.
-    fn carry_on(&self, agent: &AgentShared, active: &mut VecDeque<Posted>) {
-        let wake: Arc<dyn Wake> = self.signal.clone();
-        let posted_max = agent.config.posted_max;
-        let mut cancelled: Vec<TransferId> = Vec::with_capacity(posted_max);
+    /// Copies until the queue is closed. `orders`: kept for their room.
+    fn carry_on(
+        &self,
+        agent: &AgentShared,
+        active: &mut VecDeque<Copying>,
+        orders: &mut Orders<Infallible, Infallible>,
+    ) {
+        let signal = self.queue.bell();
+        let wake: Arc<dyn Wake> = signal.clone();
         let mut futexes: Vec<SharedFutex> = Vec::with_capacity(SHARED_FUTEXES_MAX);
         loop {
-            let seen = self.signal.count();
-            let mut state = self.lock();
-            active.append(&mut state.posted);
-            std::mem::swap(&mut cancelled, &mut state.cancelled);
-            let closed = state.closed;
-            drop(state);
-            if closed {
+            let seen = signal.count();
+            self.queue.take(orders);
+            active.extend(orders.posted.drain(..).filter_map(Copying::new));
+            if orders.closed {
                 return;
             }
-            for id in cancelled.drain(..) {
-                let posted = active.iter().position(|posted| posted.id == id).and_then(|at| active.remove(at));
-                if let Some(posted) = posted {
-                    self.end(agent, posted, Err(TransferError::Cancelled));
+            for id in orders.cancelled.drain(..) {
+                let copying = active.iter().position(|copying| copying.id() == id).and_then(|at| active.remove(at));
+                if let Some(copying) = copying {
+                    self.end(agent, copying, Err(TransferError::Cancelled));
                 }
             }
             if self.round(agent, active) {
                 continue;
             }
             futexes.clear();
-            if active.iter().all(|posted| closed_gate(posted, &wake, &mut futexes)) {
+            if active.iter().all(|copying| closed_gate(copying, &wake, &mut futexes)) {
                 let at_most = (futexes.len() > SHARED_FUTEXES_MAX).then_some(CROWD_NAP);
-                self.signal.sleep(seen, &futexes, at_most);
+                signal.sleep(seen, &futexes, at_most);
             }
         }
     }
 
     /// Copies a share of each transfer; whether anything moved or ended.
-    fn round(&self, agent: &AgentShared, active: &mut VecDeque<Posted>) -> bool {
+    fn round(&self, agent: &AgentShared, active: &mut VecDeque<Copying>) -> bool {
         let mut moved = false;
         for _ in 0..active.len() {
             // It stays there while it is worked on: a panic leaves it to be ended.
-            let Some(posted) = active.front_mut() else { break };
-            let gone = posted.transfer.link.is_gone();
-            moved |= gone || posted.advance();
-            if !gone && posted.gate().is_some() {
+            let Some(copying) = active.front_mut() else { break };
+            let gone = copying.open.link.is_gone();
+            moved |= gone || copying.advance();
+            if !gone && copying.gate().is_some() {
                 active.rotate_left(1);
-            } else if let Some(posted) = active.pop_front() {
+            } else if let Some(copying) = active.pop_front() {
                 moved = true;
-                let report = posted.report();
-                if !gone {
-                    agent.read(&posted.transfer.link, &report);
-                }
-                self.end(agent, posted, if gone { Err(TransferError::PeerGone) } else { Ok(report) });
+                self.end(agent, copying, if gone { Err(TransferError::PeerGone) } else { Ok(()) });
             }
         }
         moved
     }
 
-    fn end(&self, agent: &AgentShared, posted: Posted, result: Result<TransferReport, TransferError>) {
-        self.load.fetch_sub(posted.transfer.bytes(), Ordering::Relaxed);
-        let (id, result) = (posted.id, result.map_err(|error| agent.outcome(error)));
-        posted.transfer.end(result);
-        agent.end_with(id, result);
+    fn end(&self, agent: &AgentShared, copying: Copying, result: Result<(), TransferError>) {
+        let Copying { open, batches, .. } = copying;
+        self.load.fetch_sub(open.bytes, Ordering::Relaxed);
+        open.end(agent, batches, 1, result);
     }
 }
 
 /// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of
 /// the next batch is open already.
-fn closed_gate(posted: &Posted, wake: &Arc<dyn Wake>, futexes: &mut Vec<SharedFutex>) -> bool {
-    let link = &posted.transfer.link;
-    let gate = posted.gate().unwrap_or(0);
+fn closed_gate(copying: &Copying, wake: &Arc<dyn Wake>, futexes: &mut Vec<SharedFutex>) -> bool {
+    let link = &copying.open.link;
+    let gate = copying.gate().unwrap_or(0);
     let seen = link.watch(wake);
     if let Some(futex) = link.futex(seen)
         && futexes.iter().all(|other| other.at != futex.at)

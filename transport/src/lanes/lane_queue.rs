@@ -1,5 +1,5 @@
-//! The queue of a lane's thread: where other threads lay what it is to do, and how whoever posted a transfer hears
-//! of its end.
+//! The queue of a thread that carries out transfers, of a lane or of those that copy: where other threads lay what it
+//! is to do, and how the caller that posted a transfer receives its end.
 //!
 //! What is deliberately absent: how bytes come. That is each lane's, which takes the orders from here, one batch
 //! at a time.
@@ -7,20 +7,21 @@
 use crate::agent::event::{TransferError, TransferId, TransferReport};
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::transfer::prepared::{PlanGuard, Reusable};
 use crate::transfer::{Transfer, Work};
 use crate::wake::{Doorbell, Wake};
 use domain::{Incarnation, WorkerId};
 use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where others lay orders for a lane's thread. `O`: orders that this lane alone has; `S`: what a peer reads over.
-pub(crate) struct LaneQueue<O, S> {
-    bell: Arc<Doorbell>,
+/// Where others lay orders for a lane's thread. `O`: orders that this lane alone has; `S`: what a peer reads over;
+/// `B`: what wakes the thread.
+pub(crate) struct LaneQueue<O, S, B = Doorbell> {
+    bell: Arc<B>,
     orders: Mutex<Orders<O, S>>,
     /// The thread takes no orders any more that are laid from now on. Changed and looked at with the lock on them.
     closed: AtomicBool,
@@ -45,6 +46,17 @@ pub(crate) struct Orders<O, S> {
     pub(crate) closed: bool,
 }
 
+/// Why a read that was waited for brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneReadError {
+    #[error("the lane has ended")]
+    LaneEnded,
+    #[error("a read takes longer than {0:?}")]
+    TooSlow(Duration),
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+}
+
 /// A transfer that was posted, and what it needs to be read.
 pub(crate) struct Posted {
     pub(crate) open: Open,
@@ -63,27 +75,21 @@ pub(crate) struct Open {
     wire_bytes: u64,
 }
 
-/// Who hears of a transfer's end.
+/// What receives a transfer's end.
 enum Caller {
     /// The agent's owner.
     Owner(TransferId),
-    /// Whoever waits for it.
+    /// A thread of the agent that waits for it.
     Waiting(SyncSender<Result<TransferReport, TransferError>>),
 }
 
-#[expect(clippy::disallowed_methods, reason = "transfers are timed, and rails are judged and tried again by it")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
-}
-
-impl<O, S> LaneQueue<O, S> {
-    pub(crate) fn new(posted_max: usize) -> io::Result<Self> {
-        let orders = Mutex::new(Orders::new(posted_max));
-        Ok(Self { bell: Arc::new(Doorbell::new()?), orders, closed: AtomicBool::new(false) })
+impl<O, S, B: Wake> LaneQueue<O, S, B> {
+    pub(crate) fn new(bell: B, posted_max: usize) -> Self {
+        Self { bell: Arc::new(bell), orders: Mutex::new(Orders::new(posted_max)), closed: AtomicBool::new(false) }
     }
 
     /// What wakes the thread.
-    pub(crate) fn bell(&self) -> &Arc<Doorbell> {
+    pub(crate) fn bell(&self) -> &Arc<B> {
         &self.bell
     }
 
@@ -117,19 +123,18 @@ impl<O, S> LaneQueue<O, S> {
         self.lay(Caller::Owner(id), transfer, begin)
     }
 
-    /// Reads and waits for the end, for `at_most`; `begin` as for [`LaneQueue::post`]. Errors: why not, in words.
+    /// Reads and waits for the end, for `at_most`; `begin` as for [`LaneQueue::post`].
     pub(crate) fn read(
         &self,
         transfer: Transfer,
         at_most: Duration,
         begin: impl FnOnce(&Link, &mut Work) -> bool,
-    ) -> Result<TransferReport, String> {
+    ) -> Result<TransferReport, LaneReadError> {
         let (waiting, answer) = sync_channel(1);
         if self.lay(Caller::Waiting(waiting), transfer, begin).is_some() {
-            return Err("the lane has ended".to_owned());
+            return Err(LaneReadError::LaneEnded);
         }
-        let answer = answer.recv_timeout(at_most).map_err(|_| format!("a read takes longer than {at_most:?}"))?;
-        answer.map_err(|error| error.to_string())
+        Ok(answer.recv_timeout(at_most).map_err(|_| LaneReadError::TooSlow(at_most))??)
     }
 
     fn lay(
@@ -218,7 +223,7 @@ impl Open {
     }
 
     /// So many bytes came over the lane.
-    pub(crate) fn brought(&mut self, bytes: u64) {
+    pub(crate) fn delivered(&mut self, bytes: u64) {
         self.wire_bytes += bytes;
     }
 
@@ -227,8 +232,7 @@ impl Open {
         self.wire += wire;
     }
 
-    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: what its bytes came over
-    /// side by side.
+    /// Takes it to its one end; its plan goes back to where it was prepared. `rails`: how many its bytes came over.
     pub(crate) fn end<P: Reusable>(
         self,
         agent: &AgentShared,
@@ -237,14 +241,12 @@ impl Open {
         result: Result<(), TransferError>,
     ) {
         let result = result.map(|()| self.report(rails)).map_err(|error| agent.outcome(error));
+        if let (Caller::Owner(_), Ok(report)) = (&self.caller, &result) {
+            agent.read(&self.link, report);
+        }
         plan.end(result);
         match self.caller {
-            Caller::Owner(id) => {
-                if let Ok(report) = &result {
-                    agent.read(&self.link, report);
-                }
-                agent.end_with(id, result);
-            }
+            Caller::Owner(id) => agent.end_with(id, result),
             // It may have stopped waiting.
             Caller::Waiting(waiting) => drop(waiting.try_send(result)),
         }

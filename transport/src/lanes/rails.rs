@@ -1,10 +1,11 @@
-//! Which rail of a link the next bytes come by, and which rails are put aside and taken back: decisions without a
-//! clock, a socket or a device.
+//! Decides by which rail of a link the next bytes come, which rails are put aside, when those are tried again, and
+//! when a link without rails is given up. One policy for all lanes, without a clock, a socket or a device.
 //!
-//! The rails of a link are ways to the bytes of one peer that fail and slow one by one: connections over `tcp`,
-//! devices over `rdma`. Time is an argument. What is deliberately absent: how a rail is ended, tried, or its reads
-//! repeated, which is each lane's.
+//! The rails of a link are ways to the bytes of one peer that fail and slow down one by one: connections over `tcp`,
+//! pairs of ports over `rdma`. Time is an argument. What is deliberately absent: how a rail is ended or tried, and how
+//! its reads are repeated. Each lane does that in its `recovery`, by the steps that [`Rails::next_step`] names.
 
+use crate::speed::bandwidth::{BULK_BYTES, Bandwidth, SAMPLE_BYTES, Sample};
 use crate::speed::link_speed::LinkSpeed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,34 +13,31 @@ use std::time::{Duration, Instant};
 /// Rails of a link, over all lanes.
 pub(crate) const RAILS_MAX: usize = 16;
 
-/// How often rails are judged while bytes are on their way.
+/// Rails are judged so often while bytes are pending.
 const JUDGED_EVERY: Duration = Duration::from_millis(100);
-/// Only a rail that is asked for so many bytes shows how fast it is: fewer say more of latency than of bandwidth.
-const BULK_BYTES: u64 = 256 << 10;
-/// So many bytes, or so long with bulk on its way, are one measurement of a rail.
-const SAMPLE_BYTES: u64 = 1 << 20;
+/// A sample of a rail has [`SAMPLE_BYTES`], or takes so long with bulk on its way.
 const SAMPLE_TIME: Duration = Duration::from_millis(50);
-/// Weight of the newest measurement in the moving average.
+/// Weight of the newest sample in the moving average.
 const NEWEST: f64 = 0.5;
-/// A rail is judged, and others by it, after so many measurements.
+/// A rail is judged, and others are compared with it, after so many samples.
 const SAMPLES_MIN: u32 = 3;
-/// Others are judged by a rail that was measured within so long.
+/// Others are compared with a rail whose last sample is no older.
 const RECENT: Duration = Duration::from_secs(1);
-/// A rail that does less than this share of what the best other one does is put aside.
+/// A rail that delivers less than this share of what the best other one does is put aside.
 const SLOW_SHARE: f64 = 0.25;
-/// One that does this share of it when it is tried is taken back.
+/// A rail that delivers this share of it when it is tried is used again.
 const RETURN_SHARE: f64 = 0.5;
-/// A rail by which nothing comes for so long, while others bring what is asked of them, is put aside.
+/// A rail that delivers nothing for so long, while others deliver what is asked of them, is put aside.
 const SILENT_MAX: Duration = Duration::from_secs(1);
-/// Who is to judge and comes later than by so much stood still. Less than what makes a rail silent among others.
-const STOOD_STILL: Duration = Duration::from_millis(400);
-/// A rail that was put aside is tried again after so long; each time that it is put aside again doubles it.
+/// A thread that judges later than it should by so much was itself stalled. Less than what makes a rail silent.
+const STALLED: Duration = Duration::from_millis(400);
+/// A rail that was put aside is tried again after so long. Each time that it is put aside again doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// A rail that did well for so long is tried as soon as at first when it is put aside again.
+/// A rail that was used for so long begins with the shortest pause again.
 const STEADY: Duration = Duration::from_secs(20);
-/// A link none of whose rails can be used for so long is lost. Longer than a pause: the last one is tried once
-/// more at least.
+/// A link without a rail that can be used is given up after so long. Longer than a pause, so that the last rail is
+/// tried once more at least.
 const NONE_UP_MAX: Duration = Duration::from_secs(10);
 /// What a rail is taken for that was not measured, in bytes a second.
 const UNMEASURED: f64 = 1e9;
@@ -49,9 +47,9 @@ const UNMEASURED: f64 = 1e9;
 pub enum RailFault {
     /// It broke, or could not be connected.
     Failed,
-    /// It does a small share of what the others do.
+    /// It delivers a small share of what the others do.
     Slow,
-    /// Nothing comes by it, while the others bring what is asked of them, or for longer than the lane has patience.
+    /// It delivers nothing, while the others deliver what is asked of them, or for longer than the lane allows.
     Silent,
 }
 
@@ -69,36 +67,67 @@ impl RailFault {
     }
 }
 
+/// How connecting a rail, or trying it, went.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Trial {
+    /// It could not be connected, or delivered nothing.
+    Failed,
+    /// It works. How fast it is was not measured.
+    Works,
+    /// It works, and delivers so many bytes a second.
+    Measured(f64),
+}
+
+impl Trial {
+    fn bytes_per_s(self) -> Option<f64> {
+        match self {
+            Self::Measured(bytes_per_s) => Some(bytes_per_s),
+            Self::Failed | Self::Works => None,
+        }
+    }
+}
+
+/// What a lane is to do with the rails of a link now.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum RailStep {
+    /// End the rail, call [`Rails::put_aside`], and read over others what it did not deliver.
+    PutAside { rail: usize, fault: RailFault, reason: String },
+    /// Try the rail, and report by [`Rails::tried`].
+    Try(usize),
+    /// Give up the link: none of its rails could be used for too long.
+    GiveUp,
+}
+
 /// The rails of a link.
 #[derive(Debug)]
 pub(crate) struct Rails {
     rails: Vec<Rail>,
-    /// When they are judged next, if bytes are on their way.
+    /// How long a rail may deliver nothing, whatever the others do. `None`: the system ends such a rail.
+    mute_max: Option<Duration>,
+    /// When they are judged next, if bytes are pending.
     judged_at: Instant,
-    /// Since when none is up.
+    /// Since when no rail is used.
     none_up: Option<Instant>,
-    /// What is told of all that is due and comes.
+    /// Receives all that is pending and delivered.
     speed: Option<Arc<Mutex<LinkSpeed>>>,
 }
 
 #[derive(Debug)]
 struct Rail {
     state: State,
-    /// Bytes that it is asked for and has not brought.
+    /// Bytes that it is asked for and has not delivered.
     asked: u64,
     /// Of these, what nothing but the rail keeps from coming.
-    due: u64,
-    /// Bytes a second, by what it brought lately, or by the trial where it brought nothing since.
-    bytes_per_s: f64,
-    /// The same by its last trial alone. Trials of different rails are alike.
+    pending: u64,
+    /// By what it delivered lately, or by its trial if it delivered nothing since.
+    bandwidth: Bandwidth,
+    /// By its last trial alone. Trials of different rails are alike.
     tried_bytes_per_s: Option<f64>,
-    samples: u32,
     sampled_at: Option<Instant>,
-    /// What it brought since the last measurement while it had bulk to bring, and for how long it had.
-    brought: u64,
-    busy: Duration,
+    /// What it delivered since the last sample while bulk was pending, and for how long bulk was.
+    sample: Sample,
     busy_since: Option<Instant>,
-    /// When it last brought something, or was first asked after it had brought all.
+    /// When it last delivered something, or was first asked after it had delivered all.
     heard: Instant,
     pause: Duration,
 }
@@ -114,18 +143,16 @@ enum State {
 }
 
 impl Rail {
-    fn new(outcome: Option<Option<f64>>, now: Instant) -> Self {
-        let measured = outcome.flatten();
+    fn new(trial: Trial, now: Instant) -> Self {
+        let measured = trial.bytes_per_s();
         Self {
-            state: if outcome.is_some() { State::Up(now) } else { State::Aside(now + PAUSE_MIN) },
+            state: if trial == Trial::Failed { State::Aside(now + PAUSE_MIN) } else { State::Up(now) },
             asked: 0,
-            due: 0,
-            bytes_per_s: measured.unwrap_or(UNMEASURED),
+            pending: 0,
+            bandwidth: Bandwidth::guessed(measured.unwrap_or(UNMEASURED)),
             tried_bytes_per_s: measured,
-            samples: 0,
             sampled_at: None,
-            brought: 0,
-            busy: Duration::ZERO,
+            sample: Sample::default(),
             busy_since: None,
             heard: now,
             pause: PAUSE_MIN,
@@ -139,35 +166,35 @@ impl Rail {
     /// Accounts for the time until now.
     fn pass(&mut self, now: Instant) {
         if let Some(since) = self.busy_since.take() {
-            self.busy += now.saturating_duration_since(since);
+            self.sample.time += now.saturating_duration_since(since);
         }
-        if self.due >= BULK_BYTES {
+        if self.pending >= BULK_BYTES {
             self.busy_since = Some(now);
         }
     }
 
+    /// Ends its sample, if that is large or long enough.
     fn measure(&mut self, now: Instant) {
         self.pass(now);
-        if self.busy.is_zero() || (self.brought < SAMPLE_BYTES && self.busy < SAMPLE_TIME) {
+        let Sample { bytes, time } = self.sample;
+        if time.is_zero() || (bytes < SAMPLE_BYTES && time < SAMPLE_TIME) {
             return;
         }
-        let newest = self.brought as f64 / self.busy.as_secs_f64();
-        self.bytes_per_s += if self.samples == 0 { 1.0 } else { NEWEST } * (newest - self.bytes_per_s);
-        self.samples += 1;
+        self.bandwidth.add(&std::mem::take(&mut self.sample), NEWEST);
         self.sampled_at = Some(now);
-        (self.brought, self.busy) = (0, Duration::ZERO);
     }
 
-    /// What others are judged by, if it was measured lately.
-    fn standard(&self, now: Instant) -> Option<f64> {
+    /// Returns what others are compared with, if it was measured lately.
+    fn measured_lately(&self, now: Instant) -> Option<f64> {
         let recent = self.sampled_at.is_some_and(|at| now.saturating_duration_since(at) <= RECENT);
-        (self.is_up() && self.samples >= SAMPLES_MIN && recent).then_some(self.bytes_per_s)
+        (self.is_up() && self.bandwidth.samples() >= SAMPLES_MIN && recent).then(|| self.bandwidth.bytes_per_s())
     }
 
-    /// What it is certain to do: by its trial, and by what it brings with whatever else the ends have to do.
+    /// Returns what it is certain to deliver: the less of its trial, when it was alone, and of what it delivers now,
+    /// when both ends have other things to do.
     fn certain(&self, now: Instant) -> Option<f64> {
         let tried = self.tried_bytes_per_s.filter(|_| self.is_up());
-        match (tried, self.standard(now)) {
+        match (tried, self.measured_lately(now)) {
             (Some(tried), Some(lately)) => Some(tried.min(lately)),
             (tried, lately) => tried.or(lately),
         }
@@ -175,34 +202,38 @@ impl Rail {
 }
 
 impl Rails {
-    /// The rails of a link that was just made. `trials`: how each one did, in bytes a second where that could be
-    /// measured; `None`: it could not be connected.
-    pub(crate) fn new(trials: &[Option<Option<f64>>], now: Instant) -> Self {
-        let rails: Vec<Rail> = trials.iter().map(|&outcome| Rail::new(outcome, now)).collect();
+    /// Begins with the rails of a link that was just made. `trials`: how connecting each one went.
+    pub(crate) fn new(trials: &[Trial], now: Instant) -> Self {
+        let rails: Vec<Rail> = trials.iter().map(|&trial| Rail::new(trial, now)).collect();
         let none_up = (!rails.iter().any(Rail::is_up)).then_some(now);
-        Self { rails, judged_at: now + JUDGED_EVERY, none_up, speed: None }
+        Self { rails, mute_max: None, judged_at: now + JUDGED_EVERY, none_up, speed: None }
     }
 
-    /// Says to `speed` from now on what is due over all rails, and what comes.
-    pub(crate) fn tell(&mut self, speed: Arc<Mutex<LinkSpeed>>) {
-        self.speed = Some(speed);
-    }
-
-    fn say(&self, say: impl FnOnce(&mut LinkSpeed, u64)) {
-        if let Some(speed) = &self.speed {
-            let due = self.rails.iter().map(|rail| rail.due).sum();
-            say(&mut speed.lock().unwrap_or_else(PoisonError::into_inner), due);
-        }
-    }
-
-    /// The rails of a link that was just made, of which those that are `there` are being tried.
+    /// Begins with the rails of a link that was just made, of which those that are `there` are being tried.
     pub(crate) fn untried(there: &[bool], now: Instant) -> Self {
-        let mut new = Self::new(&vec![None; there.len()], now);
+        let mut new = Self::new(&vec![Trial::Failed; there.len()], now);
         new.rails.iter_mut().zip(there).filter(|(_, there)| **there).for_each(|(rail, _)| rail.state = State::Tried);
         new
     }
 
-    /// How many are used.
+    /// The same, where a rail may deliver nothing for so long, whatever the others do.
+    pub(crate) fn mute_for(self, at_most: Duration) -> Self {
+        Self { mute_max: Some(at_most), ..self }
+    }
+
+    /// Reports to `speed` from now on what is pending over all rails, and what is delivered.
+    pub(crate) fn report_to(&mut self, speed: Arc<Mutex<LinkSpeed>>) {
+        self.speed = Some(speed);
+    }
+
+    fn report(&self, report: impl FnOnce(&mut LinkSpeed, u64)) {
+        if let Some(speed) = &self.speed {
+            let pending = self.rails.iter().map(|rail| rail.pending).sum();
+            report(&mut speed.lock().unwrap_or_else(PoisonError::into_inner), pending);
+        }
+    }
+
+    /// Counts the rails that are used.
     pub(crate) fn up(&self) -> usize {
         self.rails.iter().filter(|rail| rail.is_up()).count()
     }
@@ -212,79 +243,105 @@ impl Rails {
         self.rails[rail].is_up()
     }
 
-    /// Bytes a second of a rail.
-    pub(crate) fn bytes_per_s(&self, rail: usize) -> f64 {
-        self.rails[rail].bytes_per_s
-    }
+    // -- bytes
 
-    /// The rail, of those that are used and have room, by which `bytes` more are there first.
+    /// Picks the rail, of those that are used and have room, by which `bytes` more are there first.
     pub(crate) fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        let seconds = |rail: &Rail| (rail.asked + bytes) as f64 / rail.bytes_per_s.max(1.0);
+        let seconds = |rail: &Rail| (rail.asked + bytes) as f64 / rail.bandwidth.bytes_per_s().max(1.0);
         let open = self.rails.iter().enumerate().filter(|&(place, rail)| rail.is_up() && has_room(place));
         open.min_by(|(_, one), (_, other)| seconds(one).total_cmp(&seconds(other))).map(|(place, _)| place)
     }
 
-    /// A rail is asked for bytes. `due`: nothing else keeps them from coming.
-    pub(crate) fn ask(&mut self, rail: usize, bytes: u64, due: bool, now: Instant) {
+    /// Notes that a rail is asked for bytes. `pending`: nothing else keeps them from coming.
+    pub(crate) fn ask(&mut self, rail: usize, bytes: u64, pending: bool, now: Instant) {
         self.rails[rail].asked += bytes;
-        if due {
-            self.add_due(rail, bytes, now);
-            self.say(|speed, due| speed.asked(due, now));
+        if pending {
+            self.add_pending(rail, bytes, now);
+            self.report(|speed, pending| speed.asked(pending, now));
         }
     }
 
-    /// Nothing else keeps bytes from coming that a rail was asked for before.
-    pub(crate) fn due(&mut self, rail: usize, bytes: u64, now: Instant) {
-        self.add_due(rail, bytes, now);
-        self.say(|speed, due| speed.due(due, now));
+    /// Notes that nothing else keeps bytes from coming any more that a rail was asked for before.
+    pub(crate) fn pending(&mut self, rail: usize, bytes: u64, now: Instant) {
+        self.add_pending(rail, bytes, now);
+        self.report(|speed, pending| speed.pending(pending, now));
     }
 
-    fn add_due(&mut self, rail: usize, bytes: u64, now: Instant) {
-        if self.rails.iter().all(|rail| rail.due == 0) {
+    fn add_pending(&mut self, rail: usize, bytes: u64, now: Instant) {
+        if self.rails.iter().all(|rail| rail.pending == 0) {
             self.judged_at = now + JUDGED_EVERY;
         }
         let rail = &mut self.rails[rail];
-        if rail.due == 0 {
+        if rail.pending == 0 {
             rail.heard = now;
         }
-        rail.due += bytes;
+        rail.pending += bytes;
         rail.pass(now);
     }
 
-    /// A rail brought bytes that were due.
-    pub(crate) fn brought(&mut self, rail: usize, bytes: u64, now: Instant) {
+    /// Notes that a rail delivered bytes that were pending.
+    pub(crate) fn delivered(&mut self, rail: usize, bytes: u64, now: Instant) {
         let rail = &mut self.rails[rail];
         if rail.busy_since.is_some() {
-            rail.brought += bytes;
+            rail.sample.bytes += bytes;
         }
         rail.asked = rail.asked.saturating_sub(bytes);
-        rail.due = rail.due.saturating_sub(bytes);
+        rail.pending = rail.pending.saturating_sub(bytes);
         rail.heard = now;
         rail.pass(now);
-        self.say(|speed, due| {
-            speed.brought(bytes, now);
-            speed.due(due, now);
+        self.report(|speed, pending| {
+            speed.delivered(bytes, now);
+            speed.pending(pending, now);
         });
     }
 
-    /// Bytes that a rail was asked for are not wanted any more.
-    pub(crate) fn take_back(&mut self, rail: usize, bytes: u64, due: bool, now: Instant) {
+    /// Notes that bytes are not wanted any more that a rail was asked for.
+    pub(crate) fn take_back(&mut self, rail: usize, bytes: u64, pending: bool, now: Instant) {
         let rail = &mut self.rails[rail];
         rail.asked = rail.asked.saturating_sub(bytes);
-        rail.due = rail.due.saturating_sub(if due { bytes } else { 0 });
+        rail.pending = rail.pending.saturating_sub(if pending { bytes } else { 0 });
         rail.pass(now);
-        self.say(|speed, due| speed.due(due, now));
+        self.report(|speed, pending| speed.pending(pending, now));
     }
 
-    /// Judges the rails, if it is time to: one that has to be put aside, and why. Whoever asks puts it aside and
-    /// asks again. Who asks so late that it must have stood still itself heard nothing of any rail meanwhile, and
-    /// none is blamed for that.
-    pub(crate) fn judge(&mut self, now: Instant) -> Option<(usize, RailFault)> {
+    // -- recovery
+
+    /// Returns what to do next, until there is nothing to do. `can_be_tried`: of a rail that is put aside, whether all
+    /// that belonged to it has ended.
+    pub(crate) fn next_step(&mut self, now: Instant, can_be_tried: impl Fn(usize) -> bool) -> Option<RailStep> {
+        if let Some((rail, fault)) = self.judge(now) {
+            let reason = format!("it reads {:.3} GB/s", self.rails[rail].bandwidth.bytes_per_s() / 1e9);
+            return Some(RailStep::PutAside { rail, fault, reason });
+        }
+        if let (Some(mute_max), Some((rail, heard))) = (self.mute_max, self.mute())
+            && now >= heard + mute_max
+        {
+            let reason = format!("nothing came for {mute_max:?}, and no error says why");
+            return Some(RailStep::PutAside { rail, fault: RailFault::Silent, reason });
+        }
+        let trial = self.next_trial(now, can_be_tried).map(RailStep::Try);
+        trial.or_else(|| self.is_lost(now).then_some(RailStep::GiveUp))
+    }
+
+    /// Returns when [`Rails::next_step`] has something to do, if nothing happens before.
+    pub(crate) fn deadline(&self, can_be_tried: impl Fn(usize) -> bool) -> Option<Instant> {
+        let trials = self.rails.iter().enumerate().filter_map(|(place, rail)| match rail.state {
+            State::Aside(until) if can_be_tried(place) => Some(until),
+            State::Aside(_) | State::Up(_) | State::Tried => None,
+        });
+        let judged = (self.up() >= 2 && self.rails.iter().any(|rail| rail.pending > 0)).then_some(self.judged_at);
+        let mute = self.mute_max.and_then(|mute_max| self.mute().map(|(_, heard)| heard + mute_max));
+        trials.chain(judged).chain(mute).chain(self.none_up.map(|since| since + NONE_UP_MAX)).min()
+    }
+
+    /// Compares the rails with each other, if it is time to, and returns one that is to be put aside. If this thread
+    /// was itself stalled, it compares none: that nothing was heard meanwhile says nothing about rails.
+    fn judge(&mut self, now: Instant) -> Option<(usize, RailFault)> {
         if now < self.judged_at || self.up() < 2 {
             return None;
         }
         let late = now - self.judged_at;
-        if late >= STOOD_STILL {
+        if late >= STALLED {
             for rail in &mut self.rails {
                 rail.heard = (rail.heard + late).min(now);
                 rail.busy_since = rail.busy_since.map(|_| now);
@@ -300,31 +357,31 @@ impl Rails {
         fault
     }
 
+    /// Compares one rail with the others.
     fn fault(&self, place: usize, now: Instant) -> Option<RailFault> {
         let rail = &self.rails[place];
         let others = || self.rails.iter().enumerate().filter(|&(other, rail)| other != place && rail.is_up());
         if !rail.is_up() {
             return None;
         }
-        let silent = rail.due > 0
+        let silent = rail.pending > 0
             && now.saturating_duration_since(rail.heard) >= SILENT_MAX
             && others().any(|(_, other)| other.heard > rail.heard + SILENT_MAX / 2);
         if silent {
             return Some(RailFault::Silent);
         }
-        let best = others().filter_map(|(_, other)| other.standard(now)).fold(0.0, f64::max);
-        let slow = rail.samples >= SAMPLES_MIN && rail.bytes_per_s < SLOW_SHARE * best;
+        let best = others().filter_map(|(_, other)| other.measured_lately(now)).fold(0.0, f64::max);
+        let slow = rail.bandwidth.samples() >= SAMPLES_MIN && rail.bandwidth.bytes_per_s() < SLOW_SHARE * best;
         slow.then_some(RailFault::Slow)
     }
 
-    /// The rail that has brought nothing of what is due for the longest, and since when. Over `tcp` the kernel
-    /// ends such a connection.
-    pub(crate) fn mute(&self) -> Option<(usize, Instant)> {
-        let due = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_up() && rail.due > 0);
-        due.map(|(place, rail)| (place, rail.heard)).min_by_key(|&(_, heard)| heard)
+    /// Returns the rail that has delivered nothing of what is pending for the longest, and since when.
+    fn mute(&self) -> Option<(usize, Instant)> {
+        let pending = self.rails.iter().enumerate().filter(|(_, rail)| rail.is_up() && rail.pending > 0);
+        pending.map(|(place, rail)| (place, rail.heard)).min_by_key(|&(_, heard)| heard)
     }
 
-    /// A rail is not used any more until it did well when tried again; nothing is asked of it.
+    /// Stops using a rail until a trial of it goes well; nothing is asked of it.
     pub(crate) fn put_aside(&mut self, rail: usize, now: Instant) {
         let rail = &mut self.rails[rail];
         if let State::Up(since) = rail.state
@@ -334,53 +391,40 @@ impl Rails {
         }
         rail.state = State::Aside(now + rail.pause);
         rail.pause = (rail.pause * 2).min(PAUSE_MAX);
-        (rail.asked, rail.due, rail.brought, rail.busy, rail.busy_since) = (0, 0, 0, Duration::ZERO, None);
-        (rail.samples, rail.sampled_at) = (0, None);
-        self.say(|speed, due| speed.due(due, now));
+        (rail.asked, rail.pending, rail.sample, rail.busy_since) = (0, 0, Sample::default(), None);
+        rail.bandwidth.forget_samples();
+        rail.sampled_at = None;
+        self.report(|speed, pending| speed.pending(pending, now));
         if self.up() == 0 {
             self.none_up.get_or_insert(now);
         }
     }
 
-    /// A rail that is to be tried now, of those that can be: from now on it is.
-    pub(crate) fn next_trial(&mut self, now: Instant, can_be: impl Fn(usize) -> bool) -> Option<usize> {
-        let is_due = |rail: &Rail| matches!(rail.state, State::Aside(until) if until <= now);
-        let place = (0..self.rails.len()).find(|&place| is_due(&self.rails[place]) && can_be(place))?;
+    /// Returns a rail that is to be tried now, which it is from then on.
+    fn next_trial(&mut self, now: Instant, can_be_tried: impl Fn(usize) -> bool) -> Option<usize> {
+        let is_over = |rail: &Rail| matches!(rail.state, State::Aside(until) if until <= now);
+        let place = (0..self.rails.len()).find(|&place| is_over(&self.rails[place]) && can_be_tried(place))?;
         self.rails[place].state = State::Tried;
         Some(place)
     }
 
-    /// A rail was tried: how it did, in bytes a second where that could be measured. Whether it is taken back;
-    /// else it is put aside again.
-    pub(crate) fn tried(&mut self, rail: usize, outcome: Option<Option<f64>>, now: Instant) -> bool {
+    /// Decides whether a rail that was tried is used again. If not, it is put aside again.
+    pub(crate) fn tried(&mut self, rail: usize, trial: Trial, now: Instant) -> bool {
         let best = self.rails.iter().filter_map(|rail| rail.certain(now)).fold(0.0, f64::max);
-        match outcome {
-            Some(measured) if measured.is_none_or(|bytes_per_s| bytes_per_s >= RETURN_SHARE * best) => {
-                let pause = self.rails[rail].pause;
-                self.rails[rail] = Rail { pause, ..Rail::new(outcome, now) };
-                self.none_up = None;
-                true
-            }
-            _ => {
-                self.put_aside(rail, now);
-                false
-            }
+        let is_slow = trial.bytes_per_s().is_some_and(|bytes_per_s| bytes_per_s < RETURN_SHARE * best);
+        if trial == Trial::Failed || is_slow {
+            self.put_aside(rail, now);
+            return false;
         }
+        let pause = self.rails[rail].pause;
+        self.rails[rail] = Rail { pause, ..Rail::new(trial, now) };
+        self.none_up = None;
+        true
     }
 
-    /// Whether the link is of no use any more.
-    pub(crate) fn is_lost(&self, now: Instant) -> bool {
+    /// Whether no rail could be used for too long.
+    fn is_lost(&self, now: Instant) -> bool {
         self.none_up.is_some_and(|since| now.saturating_duration_since(since) >= NONE_UP_MAX)
-    }
-
-    /// When to judge, to try, or to give up next.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let trials = self.rails.iter().filter_map(|rail| match rail.state {
-            State::Aside(until) => Some(until),
-            State::Up(_) | State::Tried => None,
-        });
-        let judged = (self.up() >= 2 && self.rails.iter().any(|rail| rail.due > 0)).then_some(self.judged_at);
-        trials.chain(judged).chain(self.none_up.map(|since| since + NONE_UP_MAX)).min()
     }
 }
 

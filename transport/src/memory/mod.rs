@@ -7,6 +7,7 @@ pub(crate) mod private;
 pub(crate) mod sealed;
 pub(crate) mod writable_mapping;
 
+use crate::wire_error::WireError;
 use domain::KvPart;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -115,13 +116,13 @@ pub(crate) const REGIONS_MAX: usize = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct RegionId(pub u32);
 
-/// Takes note of a region of a peer. Errors, in words: it is known already, or there are too many.
-pub(crate) fn take_note<T>(regions: &mut BTreeMap<RegionId, T>, id: RegionId, region: T) -> Result<(), String> {
+/// Takes note of a region of a peer. Errors: it is known already, or there are too many.
+pub(crate) fn take_note<T>(regions: &mut BTreeMap<RegionId, T>, id: RegionId, region: T) -> Result<(), WireError> {
     if regions.contains_key(&id) {
-        return Err(format!("it tells of region {} a second time", id.0));
+        return Err(WireError::RegionTwice(id.0));
     }
     if regions.len() == REGIONS_MAX {
-        return Err(format!("it has more than {REGIONS_MAX} regions"));
+        return Err(WireError::TooManyRegions(REGIONS_MAX));
     }
     regions.insert(id, region);
     Ok(())
@@ -136,9 +137,9 @@ pub enum DeregisterError {
     /// Prepared transfers of this process read into it or out of it, or bytes of it are on their way to a peer.
     #[error("region {region:?} is in use: {uses} transfers hold it; drop them, or wait for their ends")]
     InUse {
-        /// Which.
+        /// The region that stays registered.
         region: RegionId,
-        /// How many hold it.
+        /// Transfers that hold it.
         uses: usize,
     },
 }

@@ -74,7 +74,7 @@ impl Socket {
     }
 
     fn new(descriptor: OwnedFd, tls: Option<Result<rustls::Connection, rustls::Error>>) -> io::Result<Self> {
-        let session = tls.transpose().map_err(session::failure)?;
+        let session = tls.transpose().map_err(session::TlsBreach::Refused)?;
         Ok(Self { descriptor, session: session.map(|connection| Box::new(Mutex::new(Session::new(connection)))) })
     }
 

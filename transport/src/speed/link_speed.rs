@@ -2,15 +2,13 @@
 //! is an argument.
 
 use crate::lanes::Probe;
+use crate::speed::bandwidth::{BULK_BYTES, Bandwidth, SAMPLE_BYTES, Sample};
 use crate::speed::fair_share::FairShare;
 use crate::speed::ranking::seconds;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A lane shows how fast it is while so many bytes are due: fewer say more of latency than of bandwidth.
-const BULK_BYTES: u64 = 256 << 10;
-/// So many bytes in so much time are one measurement.
-const SAMPLE_BYTES: u64 = 1 << 20;
+/// A sample has [`SAMPLE_BYTES`] and takes so long, at least.
 const SAMPLE_TIME: Duration = Duration::from_millis(10);
 /// Weight of the newest measurement in the moving averages.
 const NEWEST: f64 = 1.0 / 16.0;
@@ -26,72 +24,73 @@ const JUDGED: u32 = 16;
 /// a fall.
 const SHARE_MAX: f64 = 2.0;
 
-/// How fast a lane to a peer is lately, beside how fast it was when it was first read over. What counts is what
-/// the link as a whole brought in the time in which bytes were due, however many transfers took turns; and beside
-/// it, what it would have brought if the other links of the lane had not read at the same time. A lane has become
-/// slow if both have fallen: the first also falls where many peers are read at once, the second also where one is
-/// read alone that never needed the whole lane.
+/// How fast a lane to a peer is lately, compared with how fast it was when it was first read over. What counts is
+/// what the link as a whole delivered in the time in which bytes were pending, however many transfers took turns; and
+/// what it would have delivered if the other links of the lane had not read at the same time. A lane has become slow
+/// if both have fallen: the first also falls where many peers are read at once, the second also where one is read
+/// alone that never needed the whole lane.
 #[derive(Debug, Default)]
 pub(crate) struct LinkSpeed {
     /// As measured when the peer was connected.
     probe: Probe,
     fair_share: Arc<FairShare>,
     /// Bytes that nothing but the link keeps from coming.
-    due: u64,
+    pending: u64,
     /// Threads of this process that copy.
     copying: u32,
-    /// Nothing is due any more, whatever is said.
+    /// The link has ended: what is reported from now on counts for nothing.
     is_over: bool,
-    /// While bytes are due: up to when that is accounted for.
+    /// While bytes are pending: up to when that is accounted for.
     since: Option<Since>,
-    /// Since the last measurement.
-    sample: Sample,
-    /// Bytes a second, lately; and what they would have been if the link had been alone.
-    bytes_per_s: f64,
-    fair_bytes_per_s: f64,
-    measured: u32,
-    /// All that was measured while the lane was calibrated.
-    calibration: Sample,
-    /// What was measured lately, as shares of what is expected.
-    own: f64,
-    fair: f64,
+    /// By all the time in which bytes were pending.
+    whole: Estimate,
+    /// By what of that time fell to this link.
+    fair: Estimate,
     is_slow: bool,
     untold: Option<Slow>,
-    /// Bytes a second that its ports, or people, promise. `None`: nothing is promised.
+    /// Bytes a second that its ports, or the configuration, promise. `None`: nothing is promised.
     promised: Option<f64>,
     is_short: bool,
     short_untold: Option<Slow>,
 }
 
+/// How fast a link is, by one way of counting its time.
+#[derive(Debug, Default)]
+struct Estimate {
+    /// Since the last measurement.
+    sample: Sample,
+    lately: Bandwidth,
+    /// All that was measured while the lane was calibrated.
+    calibration: Sample,
+    /// What it does lately, as a share of what it did while it was calibrated.
+    share: f64,
+}
+
+impl Estimate {
+    /// Ends the sample. Returns whether it was one of those that calibrate.
+    fn measure(&mut self) -> bool {
+        let sample = std::mem::take(&mut self.sample);
+        let calibrates = self.lately.samples() < CALIBRATING;
+        self.lately.add(&sample, NEWEST);
+        if calibrates {
+            self.calibration.add(sample);
+            self.share = 1.0;
+        } else {
+            let newest = (sample.bytes_per_s() / self.calibration.bytes_per_s()).min(SHARE_MAX);
+            self.share += NEWEST * (newest - self.share);
+        }
+        calibrates
+    }
+}
+
 /// Up to when something is accounted for.
 #[derive(Debug)]
 struct Since {
-    /// What is due is not expected before this, if it is later.
+    /// What is pending is not expected before this, if it is later.
     expected: Instant,
     now: Instant,
     /// What of the time had fallen to a link then.
     share: Duration,
-}
-
-/// What a link brought.
-#[derive(Debug, Default)]
-struct Sample {
-    bytes: u64,
-    /// In so much time in which bytes were due.
-    busy: Duration,
-    /// Of which so much fell to this link.
-    share: Duration,
-}
-
-impl Sample {
-    fn bytes_per_s(&self) -> f64 {
-        self.bytes as f64 / self.busy.as_secs_f64().max(f64::EPSILON)
-    }
-
-    /// What they would be if the link had been alone.
-    fn fair_bytes_per_s(&self) -> f64 {
-        self.bytes as f64 / self.share.as_secs_f64().max(f64::EPSILON)
-    }
 }
 
 /// A lane is under a floor.
@@ -109,47 +108,48 @@ impl LinkSpeed {
         Self { fair_share, ..Self::default() }
     }
 
-    /// From now on so many bytes are due.
-    pub(crate) fn due(&mut self, bytes: u64, now: Instant) {
+    /// Notes that so many bytes are pending from now on.
+    pub(crate) fn pending(&mut self, bytes: u64, now: Instant) {
         self.pass(now);
-        self.due = bytes;
+        self.pending = bytes;
         self.turn(now, Duration::ZERO);
     }
 
-    /// From now on so many bytes are due, of which some were asked for just now: they cannot be there before the
-    /// latency has passed.
+    /// Notes that so many bytes are pending from now on, of which some were asked for just now: they cannot be there
+    /// before the latency has passed.
     pub(crate) fn asked(&mut self, bytes: u64, now: Instant) {
         self.pass(now);
-        self.due = bytes;
+        self.pending = bytes;
         self.turn(now, Duration::from_secs_f64(self.probe.latency_s));
     }
 
-    /// A thread of this process copies from now on.
+    /// Notes that a thread of this process copies from now on.
     pub(crate) fn begin_copy(&mut self, now: Instant) {
         self.pass(now);
         self.copying += 1;
         self.turn(now, Duration::ZERO);
     }
 
-    /// Such a thread has copied so many bytes.
+    /// Notes that such a thread has copied so many bytes.
     pub(crate) fn end_copy(&mut self, bytes: u64, now: Instant) {
-        self.brought(bytes, now);
+        self.delivered(bytes, now);
         self.copying = self.copying.saturating_sub(1);
         self.turn(now, Duration::ZERO);
     }
 
-    /// So many bytes have come. To be said before they are no longer due.
-    pub(crate) fn brought(&mut self, bytes: u64, now: Instant) {
+    /// Notes that so many bytes have come. To be called before they are no longer pending.
+    pub(crate) fn delivered(&mut self, bytes: u64, now: Instant) {
         self.pass(now);
         if self.since.is_some() {
-            self.sample.bytes += bytes;
+            self.whole.sample.bytes += bytes;
+            self.fair.sample.bytes += bytes;
         }
-        if self.sample.bytes >= SAMPLE_BYTES && self.sample.busy >= SAMPLE_TIME {
+        if self.whole.sample.bytes >= SAMPLE_BYTES && self.whole.sample.time >= SAMPLE_TIME {
             self.measure();
         }
     }
 
-    /// The link is gone: it has no part of the lane any more.
+    /// Ends it: the link has no part of the lane any more.
     pub(crate) fn end(&mut self) {
         self.is_over = true;
         if self.since.take().is_some() {
@@ -164,15 +164,15 @@ impl LinkSpeed {
         let busy = now.saturating_duration_since(since.expected.max(since.now));
         if !busy.is_zero() {
             let part = busy.as_secs_f64() / now.duration_since(since.now).as_secs_f64();
-            self.sample.busy += busy;
-            self.sample.share += share.saturating_sub(since.share).mul_f64(part);
+            self.whole.sample.time += busy;
+            self.fair.sample.time += share.saturating_sub(since.share).mul_f64(part);
         }
         (since.now, since.share) = (since.now.max(now), share);
     }
 
-    /// Begins to share the lane, or ends, by what is due now. Time counts after `latency`.
+    /// Begins to share the lane, or ends, by what is pending now. Time counts after `latency`.
     fn turn(&mut self, now: Instant, latency: Duration) {
-        let is_busy = !self.is_over && (self.due >= BULK_BYTES || self.copying > 0);
+        let is_busy = !self.is_over && (self.pending >= BULK_BYTES || self.copying > 0);
         match (is_busy, self.since.is_some()) {
             (true, false) => {
                 let share = self.fair_share.enter(now);
@@ -187,36 +187,26 @@ impl LinkSpeed {
     }
 
     fn measure(&mut self) {
-        let sample = std::mem::take(&mut self.sample);
-        let weight = NEWEST.max(1.0 / f64::from(self.measured + 1));
-        self.bytes_per_s += weight * (sample.bytes_per_s() - self.bytes_per_s);
-        self.fair_bytes_per_s += weight * (sample.fair_bytes_per_s() - self.fair_bytes_per_s);
-        self.hold_against_promise();
-        if self.measured < CALIBRATING {
-            self.measured += 1;
-            self.calibration.bytes += sample.bytes;
-            self.calibration.busy += sample.busy;
-            self.calibration.share += sample.share;
-            (self.own, self.fair) = (1.0, 1.0);
+        self.fair.measure();
+        let calibrates = self.whole.measure();
+        self.compare_with_promise();
+        if calibrates {
             return;
         }
-        let share = |newest: f64, expected: f64| (newest / expected).min(SHARE_MAX);
-        self.own += NEWEST * (share(sample.bytes_per_s(), self.calibration.bytes_per_s()) - self.own);
-        self.fair += NEWEST * (share(sample.fair_bytes_per_s(), self.calibration.fair_bytes_per_s()) - self.fair);
-        let better = self.own.max(self.fair);
+        let better = self.whole.share.max(self.fair.share);
         if self.is_slow {
             self.is_slow = better < RECOVERED;
         } else if better < FLOOR {
             self.is_slow = true;
-            let expected = self.calibration.bytes_per_s();
-            self.untold = Some(Slow { bytes_per_s: self.own * expected, expected });
+            let expected = self.whole.calibration.bytes_per_s();
+            self.untold = Some(Slow { bytes_per_s: self.whole.share * expected, expected });
         }
     }
 
-    /// Holds what it does against what was promised: so a lane that was never fast is noticed as well.
-    fn hold_against_promise(&mut self) {
-        let Some(promised) = self.promised.filter(|_| self.measured >= JUDGED) else { return };
-        let bytes_per_s = self.bytes_per_s.max(self.fair_bytes_per_s);
+    /// Compares what it does with what was promised, so that a lane that was never fast is noticed as well.
+    fn compare_with_promise(&mut self) {
+        let Some(promised) = self.promised.filter(|_| self.whole.lately.samples() > JUDGED) else { return };
+        let bytes_per_s = self.whole.lately.bytes_per_s().max(self.fair.lately.bytes_per_s());
         if self.is_short {
             self.is_short = bytes_per_s < RECOVERED * promised;
         } else if bytes_per_s < FLOOR * promised {
@@ -254,7 +244,8 @@ impl LinkSpeed {
 
     /// What it costs to read, by the probe and by what reads did since.
     pub(crate) fn lately(&self) -> Probe {
-        let bytes_per_s = if self.measured > 0 { self.bytes_per_s } else { self.probe.bytes_per_s };
+        let lately = &self.whole.lately;
+        let bytes_per_s = if lately.samples() > 0 { lately.bytes_per_s() } else { self.probe.bytes_per_s };
         Probe { bytes_per_s, ..self.probe }
     }
 

@@ -1,5 +1,6 @@
 //! How fast lanes, files and stores are lately, and what is decided by it.
 
+pub(crate) mod bandwidth;
 pub(crate) mod fair_share;
 pub(crate) mod link_speed;
 pub(crate) mod probe;

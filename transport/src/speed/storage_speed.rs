@@ -1,4 +1,9 @@
 //! How fast a mover reads and writes lately, which says how long more will take.
+//!
+//! It shares nothing with the estimator of links (`bandwidth`). That one closes samples of one size while bytes are
+//! pending, so an average of their bandwidths is fair. A mover learns of a transfer when it has ended; transfers
+//! differ in size by orders of magnitude, and an average of their bandwidths would let a small one count as much as a
+//! large one. So bytes and seconds fade one by one, and their ratio is the speed.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

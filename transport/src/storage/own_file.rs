@@ -10,6 +10,29 @@ use std::path::Path;
 /// What nobody but its owner may do.
 const OTHERS: u32 = 0o077;
 
+/// Why a file or a folder is not this user's alone.
+#[derive(Debug, thiserror::Error)]
+enum OwnFileError {
+    #[error("it is no regular file: remove it")]
+    NotRegular,
+    #[error("it is a link, which is not followed: remove it")]
+    Link,
+    #[error("it is a link, or no folder: put a folder there, and name what the link leads to in the settings")]
+    NotFolder,
+    #[error("it belongs to user {theirs}, and this process is user {own}'s: chown or remove it")]
+    OtherUser { theirs: u32, own: u32 },
+}
+
+impl From<OwnFileError> for io::Error {
+    fn from(error: OwnFileError) -> Self {
+        let kind = match error {
+            OwnFileError::OtherUser { .. } => io::ErrorKind::PermissionDenied,
+            OwnFileError::NotRegular | OwnFileError::Link | OwnFileError::NotFolder => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Opens a file of this user, which is made with mode 0600 if `flags` say so. One that others may read or write is
 /// taken away from them. Errors: it is a link, or no file, or somebody else's; of the system.
 ///
@@ -29,7 +52,7 @@ pub fn open_own_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(named)?;
     let stat = rustix::fs::fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file: remove it"));
+        return Err(OwnFileError::NotRegular.into());
     }
     claim(&file, &stat, Mode::RUSR | Mode::WUSR)?;
     Ok(file)
@@ -57,22 +80,17 @@ pub fn make_own_folder(path: &Path) -> io::Result<()> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOTDIR | Errno::LOOP => io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is a link, or no folder: put a folder there, and name what the link leads to in the settings",
-        ),
-        errno => errno.into(),
+        Errno::NOTDIR | Errno::LOOP => OwnFileError::NotFolder.into(),
+        errno => io::Error::from(errno),
     })?;
     claim(&folder, &rustix::fs::fstat(&folder)?, Mode::RWXU)
 }
 
-/// What is this user's alone afterwards.
+/// Takes it away from all other users, if it is this user's.
 fn claim(file: &OwnedFd, stat: &Stat, mode: Mode) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     if stat.st_uid != own {
-        let reason =
-            format!("it belongs to user {}, and this process is user {own}'s: chown or remove it", stat.st_uid);
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        return Err(OwnFileError::OtherUser { theirs: stat.st_uid, own }.into());
     }
     if stat.st_mode & OTHERS != 0 {
         rustix::fs::fchmod(file, mode)?;
@@ -82,7 +100,7 @@ fn claim(file: &OwnedFd, stat: &Stat, mode: Mode) -> io::Result<()> {
 
 fn named(errno: Errno) -> io::Error {
     match errno {
-        Errno::LOOP => io::Error::new(io::ErrorKind::InvalidInput, "it is a link, which is not followed: remove it"),
+        Errno::LOOP => OwnFileError::Link.into(),
         errno => errno.into(),
     }
 }

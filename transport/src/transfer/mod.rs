@@ -1,6 +1,7 @@
 //! Transfers: what of a peer's memory is to be read, checked and merged once, when it is prepared.
 
 pub(crate) mod claims;
+pub(crate) mod cursor;
 pub(crate) mod plan_slot;
 pub(crate) mod prepared;
 pub(crate) mod timeline;
@@ -40,7 +41,7 @@ pub struct ReadBatch {
     pub len: usize,
     /// The peer's progress word must have reached this; 0: at once.
     pub gate: u64,
-    /// Which.
+    /// Where each begins at both ends.
     pub copies: Copies,
 }
 
@@ -69,13 +70,13 @@ pub enum Copies {
         /// Bytes from the beginning of one to that of the next. What one writes, the next does not: `step.to` is
         /// no less than the length of each.
         step: Copy,
-        /// How many.
+        /// Number of copies.
         count: u64,
     },
 }
 
 impl Copies {
-    /// How many. Shown at [`Copies`], as the calls below are.
+    /// Returns the number of copies. Shown at [`Copies`], as the calls below are.
     pub fn count(&self) -> u64 {
         match self {
             Copies::List(copies) => copies.len() as u64,
@@ -346,7 +347,7 @@ pub enum PrepareError {
     NoRegion {
         /// Whose; `None`: the caller's own.
         peer: Option<WorkerId>,
-        /// Which.
+        /// The region that is missing.
         region: RegionId,
     },
     /// A copy that leaves its region.
@@ -415,8 +416,8 @@ pub enum PostError {
 mod tests {
     use super::*;
     use crate::agent::config::TcpConfig;
+    use crate::agent::known_peer::KnownPeer;
     use crate::agent::link::FairShares;
-    use crate::agent::peers::KnownPeer;
     use crate::lanes::shm::peer_mapping::PeerMapping;
     use crate::lanes::shm::progress_page::{ProgressPage, ProgressView};
     use crate::memory::sealed::SealedMemory;

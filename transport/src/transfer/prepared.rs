@@ -5,8 +5,8 @@
 use crate::agent::event::{TransferError, TransferReport};
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::lane_queue::now;
 use crate::lanes::rdma::ReadPlan;
 use crate::lanes::tcp::{self, StreamPlan};
 use crate::transfer::claims::Claim;
@@ -16,12 +16,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A transfer, prepared: checked against the bounds of its regions, which it holds mapped. It is posted as often
-/// as its caller likes, one time after the other. Who drops it while it is under way hears of its end all the
-/// same.
+/// A prepared transfer: checked against the bounds of its regions, which it holds mapped. Its caller posts it as often
+/// as it likes, one time after the other ([`Agent::post`](crate::Agent::post)). A transfer that is dropped while it is
+/// under way still has its end.
 pub struct Prepared {
     slot: Arc<Slot>,
-    /// Who reads.
+    /// The agent that reads.
     reader: Weak<AgentShared>,
     link: Arc<Link>,
     claim: Arc<Claim>,
@@ -43,112 +43,29 @@ impl Prepared {
         Self { slot: Arc::new(Slot::new(plan)), reader, link, claim: Arc::new(claim), bytes }
     }
 
-    /// Bytes that it reads.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
-    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// assert_eq!(prepared.bytes(), 2 * 4096);
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns how many bytes it reads.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The lane that it takes.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
-    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// assert_eq!(prepared.lane(), Lane::Local, "both ends are in this process");
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns the lane that it takes.
     pub fn lane(&self) -> Lane {
         self.link.lane()
     }
 
-    /// How long it would take if it were posted now and alone, by the same estimate that ranks lanes: what the
-    /// probe measured when the peer was connected, and what reads have done since. Gates and other transfers come
-    /// on top. `None`: nothing has been measured, since the peer had no memory when it was connected.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), transport::PrepareError> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use transport::{Copies, Copy, ReadBatch};
-    /// let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// let predicted = prepared.estimate().expect("the owner has memory");
-    /// println!("{} bytes over {}: {predicted:?}", prepared.bytes(), prepared.lane());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Predicts how long it takes if it is posted now and alone, by the measurements that rank lanes. Gates and other
+    /// transfers come on top. `None`: the peer had no memory to measure with when it was connected.
     pub fn estimate(&self) -> Option<Duration> {
         self.link.speed().predict(self.bytes)
     }
 
-    /// How far it is.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, Lane, ReadBatch, TransferState};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }, Copy { from: 8192, to: 4096 }]);
-    /// let batch = ReadBatch { source: region, destination: region, len: 4096, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// assert_eq!(prepared.state(), TransferState::Unposted);
-    /// reader.post(&prepared)?;
-    /// while prepared.state() == TransferState::UnderWay {
-    ///     std::hint::spin_loop();
-    /// }
-    /// assert!(matches!(prepared.state(), TransferState::Ended(Ok(_))));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Returns how far it is.
     pub fn state(&self) -> TransferState {
         self.slot.state()
     }
 
-    /// Waits until it is not under way, for `at_most`. How far it is then. Over `tcp`, who waits for the one read
-    /// that is under way brings its bytes home on its own thread while they come, which saves waking others; the
-    /// agent's sink may hear of the end on it.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (_owner, reader, region) = ends();
-    /// # use std::time::Duration;
-    /// # use transport::{Copies, Copy, ReadBatch, TransferState};
-    /// # let copies = Copies::List(vec![Copy { from: 0, to: 0 }]);
-    /// # let batch = ReadBatch { source: region, destination: region, len: 1 << 20, gate: 0, copies };
-    /// let prepared = reader.prepare(OWNER, vec![batch])?;
-    /// for _ in 0..3 {
-    ///     reader.post(&prepared)?;
-    ///     match prepared.wait(Duration::from_secs(5)) {
-    ///         TransferState::Ended(Ok(report)) => println!("{report:?}"),
-    ///         other => panic!("{other:?}"),
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Waits until it is not under way, for `at_most`, and returns how far it is then. Over `tcp` a caller that waits
+    /// for the only read under way receives its bytes on its own thread, which calls the agent's sink with the end.
     pub fn wait(&self, at_most: Duration) -> TransferState {
         let mut left = at_most;
         if self.lane() == Lane::Tcp
@@ -161,20 +78,7 @@ impl Prepared {
         self.slot.wait(left)
     }
 
-    /// Ready once it is not under way, with how far it is then.
-    ///
-    /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reading/ends.rs"));
-    /// # use transport::{Prepared, TransferState};
-    /// async fn read(reader: &Agent, prepared: &Prepared) -> Result<u64, Box<dyn std::error::Error>> {
-    ///     reader.post(prepared)?;
-    ///     match prepared.ended().await {
-    ///         TransferState::Ended(result) => Ok(result?.bytes),
-    ///         other => unreachable!("{other:?}"),
-    ///     }
-    /// }
-    /// # fn main() {}
-    /// ```
+    /// Awaits until it is not under way, and returns how far it is then.
     pub async fn ended(&self) -> TransferState {
         self.slot.ended().await
     }

@@ -24,7 +24,7 @@ const BUCKET: u64 = 1 << 20;
 #[expect(clippy::disallowed_methods, reason = "virtual time begins somewhere")]
 fn world(speeds: &[f64]) -> World {
     let now = Instant::now();
-    let trials: Vec<_> = speeds.iter().map(|&speed| Some(Some(speed))).collect();
+    let trials: Vec<_> = speeds.iter().map(|&speed| Trial::Measured(speed)).collect();
     World {
         rails: Rails::new(&trials, now),
         now,
@@ -72,7 +72,7 @@ impl World {
                 self.credit[rail] -= bytes as f64;
                 self.asked[rail].pop_front();
                 self.brought += bytes;
-                self.rails.brought(rail, bytes, self.now);
+                self.rails.delivered(rail, bytes, self.now);
             }
             if self.asked[rail].is_empty() {
                 self.credit[rail] = 0.0;
@@ -82,7 +82,7 @@ impl World {
             self.put_aside(rail, fault);
         }
         while let Some(rail) = self.rails.next_trial(self.now, |_| true) {
-            let outcome = (self.speeds[rail] > 0.0).then_some(Some(self.speeds[rail]));
+            let outcome = if self.speeds[rail] > 0.0 { Trial::Measured(self.speeds[rail]) } else { Trial::Failed };
             if self.rails.tried(rail, outcome, self.now) {
                 self.returned.push((rail, self.now - self.begin));
             }
@@ -149,7 +149,7 @@ fn who_stood_still_blames_no_rail() {
         while world.outstanding() < 16 * BUCKET && world.ask(BUCKET) {}
         world.now += standstill;
         let bytes = world.asked[0].pop_front().expect("it was asked for some");
-        world.rails.brought(0, bytes, world.now);
+        world.rails.delivered(0, bytes, world.now);
         world.load(Duration::from_millis(500));
         assert!(world.aside.is_empty(), "{standstill:?}: {:?}", world.aside);
     }
@@ -165,12 +165,12 @@ fn pauses_double_and_a_link_without_rails_is_lost() {
         world.now += STEP;
         if world.rails.next_trial(world.now, |_| true).is_some() {
             trials.push((world.now - world.begin).as_millis());
-            assert!(!world.rails.tried(0, None, world.now));
+            assert!(!world.rails.tried(0, Trial::Failed, world.now));
         }
     }
     assert_eq!(trials, [100, 300, 700, 1500, 3100, 6300]);
     assert_eq!(world.now - world.begin, NONE_UP_MAX);
-    assert!(world.rails.tried(0, Some(None), world.now) && !world.rails.is_lost(world.now));
+    assert!(world.rails.tried(0, Trial::Works, world.now) && !world.rails.is_lost(world.now));
 }
 
 #[test]
@@ -180,14 +180,14 @@ fn rails_are_used_once_they_proved_to_be_there() {
     let mut rails = Rails::untried(&[true, true, false], begin);
     assert_eq!((rails.up(), rails.pick(1, |_| true)), (0, None));
     // Whatever its speed.
-    assert!(rails.tried(0, Some(None), begin));
+    assert!(rails.tried(0, Trial::Works, begin));
     assert_eq!((rails.up(), rails.pick(1, |_| true)), (1, Some(0)));
-    assert!(!rails.tried(1, None, begin));
+    assert!(!rails.tried(1, Trial::Failed, begin));
     // What was not there, and what proved of no use, is tried later.
     assert_eq!(rails.next_trial(begin, |_| true), None);
     let later = begin + PAUSE_MIN;
     assert_eq!([(); 3].map(|()| rails.next_trial(later, |_| true)), [Some(1), Some(2), None]);
-    assert!(rails.tried(1, Some(Some(FAST)), later) && rails.tried(2, Some(Some(FAST)), later));
+    assert!(rails.tried(1, Trial::Measured(FAST), later) && rails.tried(2, Trial::Measured(FAST), later));
     assert_eq!((rails.up(), rails.is_lost(later + NONE_UP_MAX)), (3, false));
 }
 
@@ -226,13 +226,84 @@ proptest! {
 #[test]
 fn the_rail_that_brings_nothing_for_the_longest_is_known_whatever_the_others_do() {
     let mut world = world(&[FAST, FAST]);
-    assert_eq!(world.rails.mute(), None, "nothing is due");
+    assert_eq!(world.rails.mute(), None, "nothing is pending");
     let begin = world.now;
     world.rails.ask(1, BUCKET, true, begin);
     world.rails.ask(0, BUCKET, true, begin + STEP);
     assert_eq!(world.rails.mute(), Some((1, begin)));
-    world.rails.brought(1, BUCKET, begin + 2 * STEP);
+    world.rails.delivered(1, BUCKET, begin + 2 * STEP);
     assert_eq!(world.rails.mute(), Some((0, begin + STEP)));
     world.rails.put_aside(0, begin + 3 * STEP);
     assert_eq!(world.rails.mute(), None, "it is asked for nothing");
+}
+
+/// A link, how long its lane looks after it, how often, and what it is told to do in that time.
+type Row<'a> = (&'a str, fn() -> World, Duration, Duration, &'a [RailStep]);
+
+fn aside(speeds: &[f64]) -> World {
+    let mut world = world(speeds);
+    world.rails.put_aside(0, world.now);
+    world
+}
+
+fn asked(speeds: &[f64], mute_max: Option<Duration>) -> World {
+    let mut world = world(speeds);
+    world.rails.mute_max = mute_max;
+    (0..speeds.len()).for_each(|rail| world.rails.ask(rail, BUCKET, true, world.now));
+    world
+}
+
+#[test]
+fn every_step_follows_from_what_the_rails_did() {
+    const MUTE_MAX: Duration = Duration::from_secs(5);
+    let second = Duration::from_secs(1);
+    let silent = |rail| RailStep::PutAside {
+        rail,
+        fault: RailFault::Silent,
+        reason: "nothing came for 5s, and no error says why".to_owned(),
+    };
+    const ONCE: Duration = Duration::MAX;
+    const OFTEN: Duration = Duration::from_millis(50);
+    let table: &[Row<'_>] = &[
+        ("nothing is pending", || world(&[FAST, FAST]), 9 * second, OFTEN, &[]),
+        ("one rail is compared with none", || asked(&[FAST], None), 9 * second, OFTEN, &[]),
+        ("it is mute", || asked(&[FAST], Some(MUTE_MAX)), MUTE_MAX, OFTEN, &[silent(0)]),
+        ("it is not mute yet", || asked(&[FAST], Some(MUTE_MAX)), MUTE_MAX - STEP, OFTEN, &[]),
+        ("all are mute", || asked(&[FAST, FAST], Some(MUTE_MAX)), MUTE_MAX, OFTEN, &[silent(0), silent(1)]),
+        ("the thread was stalled", || asked(&[FAST, FAST], Some(MUTE_MAX)), MUTE_MAX, ONCE, &[]),
+        ("a pause is not over", || aside(&[FAST, FAST]), PAUSE_MIN - STEP, ONCE, &[]),
+        ("a pause is over", || aside(&[FAST, FAST]), PAUSE_MIN, ONCE, &[RailStep::Try(0)]),
+        ("the last rail is tried, too", || aside(&[FAST]), second, OFTEN, &[RailStep::Try(0)]),
+        ("no rail is up for too long", || aside(&[FAST]), NONE_UP_MAX, OFTEN, &[RailStep::Try(0), RailStep::GiveUp]),
+        ("both at once", || aside(&[FAST]), NONE_UP_MAX, ONCE, &[RailStep::Try(0), RailStep::GiveUp]),
+    ];
+    for (name, link, after, every, expect) in table {
+        let mut world = link();
+        let (end, mut done) = (world.now + *after, Vec::new());
+        while world.now < end && !done.contains(&RailStep::GiveUp) {
+            world.now = world.now.checked_add(*every).map_or(end, |next| next.min(end));
+            while let Some(step) = world.rails.next_step(world.now, |_| true) {
+                if let RailStep::PutAside { rail, .. } = &step {
+                    world.rails.put_aside(*rail, world.now);
+                }
+                done.push(step);
+                if done.ends_with(&[RailStep::GiveUp]) {
+                    break;
+                }
+            }
+            let is_over = done.contains(&RailStep::GiveUp);
+            let deadline = world.rails.deadline(|_| true);
+            assert!(is_over || deadline.is_none_or(|at| at > world.now), "{name}: it has nothing to do now");
+        }
+        assert_eq!(done, *expect, "{name}");
+    }
+}
+
+#[test]
+fn a_rail_of_which_something_has_not_ended_is_not_tried_and_waited_for() {
+    let mut world = aside(&[FAST, FAST]);
+    let later = world.now + 2 * PAUSE_MIN;
+    assert_eq!((world.rails.next_step(later, |_| false), world.rails.deadline(|_| false)), (None, None));
+    assert_eq!(world.rails.deadline(|_| true), Some(world.now + PAUSE_MIN));
+    assert_eq!(world.rails.next_step(later, |_| true), Some(RailStep::Try(0)));
 }

@@ -1,18 +1,24 @@
 //! The lane's thread: it serves the connections of both ends. What it does for transfers is in `transfers`, for
 //! rails that fail in `recovery`.
+//!
+//! It shares with the thread of `tcp` what both do alike: the queue of orders and the policy for rails. The loops are
+//! two. This one alone takes completions and reads its transfers itself; that one alone streams to its readers, opens
+//! gates for them, and may be driven by a caller that waits.
 
+use super::completions::{Completed, Room};
+use super::error::DeviceError;
 use super::owner::OwnerConnection;
 use super::owner_state::FRAME_BYTES_MAX;
-use super::queue::{Completed, Room};
-use super::rail::Rail;
+use super::port::Port;
 use super::reader::{EndedRead, ReaderConnection};
 use super::transfers::Active;
-use super::wire::RailAnew;
+use super::wire::{ExchangeError, RemadeRail};
 use super::{Order, Verbs};
 use crate::agent::counts::Refusal;
 use crate::agent::event::{TransferError, TransferId};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::{Orders, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::Orders;
 use crate::lanes::rails::RailFault;
 use crate::net::control::{Channel, ChannelError, turn_away};
 use crate::wake::{Doorbell, Wake, timespec};
@@ -28,8 +34,8 @@ use std::sync::Arc;
 const OWNERS_MAX: usize = 4096;
 /// What is waited for.
 const BELL: u64 = 0;
-/// A rail's completions: so much and its place.
-const RAIL: u64 = 1 << 8;
+/// A port's completions: so much and its place.
+const PORT: u64 = 1 << 8;
 /// The connection of an owner, or of a reader: so much and its number.
 const OWNER: u64 = 1 << 62;
 const READER: u64 = 1 << 63;
@@ -48,7 +54,7 @@ pub(super) struct Engine<'a> {
     /// Carried out; kept for its room.
     orders: Orders<Order, Channel>,
     closed: bool,
-    /// Rails on which queue pairs were destroyed, and the room for completions that these had.
+    /// Ports on which queue pairs were destroyed, and the room for completions that these had.
     pub(super) given_up: Vec<(usize, Room)>,
     /// Whether a read ended since this was last asked.
     pub(super) progressed: bool,
@@ -69,12 +75,12 @@ pub(crate) fn run(agent: &AgentShared) -> io::Result<()> {
 }
 
 /// What tells the thread of orders and of completions.
-pub(super) fn listen(bell: &Doorbell, rails: &[Rail]) -> io::Result<OwnedFd> {
+pub(super) fn listen(bell: &Doorbell, ports: &[Port]) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     // Edge-triggered: see `Doorbell`.
     epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
-    for (place, rail) in rails.iter().enumerate() {
-        epoll::add(&epoll, rail.fd(), EventData::new_u64(RAIL + place as u64), EventFlags::IN)?;
+    for (place, port) in ports.iter().enumerate() {
+        epoll::add(&epoll, port.fd(), EventData::new_u64(PORT + place as u64), EventFlags::IN)?;
     }
     Ok(epoll)
 }
@@ -120,7 +126,7 @@ impl<'a> Engine<'a> {
                     BELL => {}
                     reader if reader & READER != 0 => self.hear(reader & !READER, event.flags),
                     owner if owner & OWNER != 0 => self.serve(owner & !OWNER, event.flags),
-                    rail => self.complete((rail - RAIL) as usize),
+                    port => self.complete((port - PORT) as usize),
                 }
             }
         }
@@ -135,7 +141,7 @@ impl<'a> Engine<'a> {
             self.progressed = false;
             while now().duration_since(begin) < for_long {
                 poll(self.epoll, events, Some(&at_once))?;
-                (0..self.verbs.rails.len()).for_each(|rail| self.take(rail));
+                (0..self.verbs.ports.len()).for_each(|port| self.take(port));
                 if self.progressed || self.verbs.lane_queue.bell().is_rung() || !events.is_empty() {
                     return Ok(());
                 }
@@ -188,15 +194,15 @@ impl<'a> Engine<'a> {
 
     /// A link is this thread's from now on. `lacks`: the rails that it has not got, and why. `false`: it is gone
     /// already.
-    fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, String)>) -> bool {
+    fn adopt(&mut self, number: u64, reader: ReaderConnection, lacks: Vec<(usize, DeviceError)>) -> bool {
         if let Err(error) = self.watch(reader.socket(), READER | number) {
             self.agent.lose(&reader.link, &format!("its connection cannot be watched: {error}"));
         }
         // It may have left while it waited.
         let stays = !reader.link.is_gone();
-        for (place, reason) in lacks {
-            let name = &self.verbs.rails[reader.way.rails[place]].name;
-            self.agent.rail_put_aside(&reader.link, name, RailFault::Failed, &reason);
+        for (place, error) in lacks {
+            let name = &self.verbs.ports[place].name;
+            self.agent.rail_put_aside(&reader.link, name, RailFault::Failed, &error.to_string());
         }
         self.readers.insert(number, reader);
         // What the owner said behind its last word of the beginning may have been read with that.
@@ -293,9 +299,9 @@ impl<'a> Engine<'a> {
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR)
             && let Err(error) = owner.receive(self.agent, self.verbs)
         {
-            if let ChannelError::Refused(why, reason) = &error {
-                self.agent.counts.refused(*why);
-                turn_away(&mut owner.channel, reason);
+            if let Some(why) = error.refusal() {
+                self.agent.counts.refused(why);
+                turn_away(&mut owner.channel, &error.to_string());
             }
             return self.close_owner(number, &error.to_string());
         }
@@ -319,7 +325,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Tells those who wait for it how far the engine is.
+    /// Tells the readers that wait for it how far this worker's engine is.
     fn tell_progress(&mut self) {
         if !self.owners.values().any(OwnerConnection::watches) {
             return;
@@ -367,8 +373,8 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, timeout: Option<&Timesp
 }
 
 /// Handles what an owner said. `answers` gets what it says of rails.
-fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RailAnew>) -> Result<(), ChannelError> {
-    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
+fn heard(reader: &mut ReaderConnection, answers: &mut Vec<RemadeRail>) -> Result<(), ChannelError> {
+    let refuse = |error: ExchangeError| ChannelError::Refused(Refusal::Protocol, error.to_string());
     reader.channel.fill()?;
     while let Some(frame) = reader.channel.next(FRAME_BYTES_MAX)? {
         answers.extend(reader.way.owner.hear(&frame).map_err(refuse)?);

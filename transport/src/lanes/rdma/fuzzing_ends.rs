@@ -5,14 +5,15 @@ use super::owner::OwnerConnection;
 use super::owner_state::{FRAME_BYTES_MAX, OwnerState, answer};
 use super::pretended::Pretended;
 use super::wire::{
-    Attempt, GidKind, QUEUES_MAX, Queues, RAILS_MAX, RailAddress, RailAnew, RailQueues, Region, decode_withdrawn, kind,
+    Attempt, ExchangeError, GidKind, KeyedRegion, PORTS_MAX, PortAddress, QUEUES_MAX, Queues, RailQueues, RemadeRail,
+    kind,
 };
 use crate::agent::config::AgentConfig;
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::{How, pair, said};
+use crate::fields::read_region;
+use crate::fuzzing::input::{How, frame, pair, said};
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
-use crate::net::control::fuzzing::frame;
 use crate::net::control::{Channel, Frame};
 use crate::net::socket::Socket;
 use domain::{Incarnation, WorkerId};
@@ -35,8 +36,8 @@ struct Heard {
 }
 
 impl Heard {
-    /// Takes a frame, as the reader's end does. Errors, in words.
-    fn take(&mut self, frame: &Frame, rails: usize) -> Result<(), String> {
+    /// Takes a frame, as the reader's end does.
+    fn take(&mut self, frame: &Frame, rails: usize) -> Result<(), ExchangeError> {
         let Some(owner) = &self.owner else {
             let queues = answer(frame, LAYOUT, rails)?;
             assert_eq!(queues.rails.len(), rails);
@@ -52,12 +53,12 @@ impl Heard {
         assert!(owner.word() >= before, "a word never falls");
         match frame.kind {
             kind::REGION => {
-                let region = Region::decode(&frame.body, rails).expect("it was taken");
+                let region = KeyedRegion::decode(&frame.body, rails).expect("it was taken");
                 assert!(region.keys.len() == rails && region.address.checked_add(region.len).is_some());
                 assert_eq!(owner.region(region.id), Some(region));
             }
             kind::WITHDRAWN => {
-                let id = decode_withdrawn(&frame.body).expect("it was taken");
+                let id = read_region(&frame.body).expect("it was taken");
                 assert_eq!(owner.region(id), None);
             }
             _ => {}
@@ -91,7 +92,7 @@ pub(crate) fn owner(input: &[u8]) -> usize {
             devices.register(RegionId(word as u32 % 2), memory.clone());
             owner.show_regions(&devices);
         }
-        assert!(devices.pairs() <= RAILS_MAX * QUEUES_MAX, "{} queue pairs", devices.pairs());
+        assert!(devices.pairs() <= PORTS_MAX * QUEUES_MAX, "{} queue pairs", devices.pairs());
         assert!(owner.channel.flush().is_ok_and(|all| all), "the other end takes all");
         while reader.fill().expect("nobody closed it") {}
         while let Some(frame) = reader.next(FRAME_BYTES_MAX).expect("it answers as it should") {
@@ -130,7 +131,7 @@ pub(crate) fn reader(input: &[u8]) -> Option<usize> {
 }
 
 fn rail() -> RailQueues {
-    let address = RailAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
+    let address = PortAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
     RailQueues { address, queues: vec![(17, 0), (18, 0xFF_FFFF)] }
 }
 
@@ -140,7 +141,7 @@ fn queues(count: usize) -> Vec<u8> {
 }
 
 fn anew(rail_of: u8, number: u32) -> Vec<u8> {
-    frame(kind::RAIL, &RailAnew { which: Attempt { rail: rail_of, number }, queues: rail() }.encode())
+    frame(kind::RAIL, &RemadeRail { which: Attempt { rail: rail_of, number }, queues: rail() }.encode())
 }
 
 /// What a reader says on good days, and on some others.
@@ -158,7 +159,7 @@ pub(crate) fn owner_seeds() -> Vec<Vec<u8>> {
 /// What an owner says on good days, and on some others.
 pub(crate) fn reader_seeds() -> Vec<Vec<u8>> {
     let region = |id, keys: usize| {
-        let region = Region { id: RegionId(id), len: 1 << 40, address: 1 << 46, keys: vec![5; keys] };
+        let region = KeyedRegion { id: RegionId(id), len: 1 << 40, address: 1 << 46, keys: vec![5; keys] };
         frame(kind::REGION, &region.encode())
     };
     let withdrawn = |id: u32| frame(kind::WITHDRAWN, &id.to_le_bytes());

@@ -6,7 +6,7 @@
 //! reader waits for it. That connection, like every other, is made and proven to be a peer's by `control`; the
 //! queue pairs of both ends live as long as it.
 //!
-//! A link has queue pairs on each device that is configured: its rails (see [`crate::lanes::rails`]). A rail is
+//! A link has queue pairs on each port that is configured: its rails (see [`crate::lanes::rails`]). A rail is
 //! used once it has read something: it may be that its device, or the owner's, is down. The queue pairs of one
 //! that fails or slows are ended, what they had not brought is read over the others once it is certain that
 //! nothing of it comes late, and both ends make new ones later. The link ends with its last rail: the peer is
@@ -15,7 +15,9 @@
 //! What is deliberately absent: writing. No key allows it, and no queue pair of ours is made for it. And
 //! checksums: links check each packet, and a read that was damaged is repeated by the device.
 
+mod completions;
 mod engine;
+mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 #[cfg(feature = "fuzzing")]
@@ -24,11 +26,11 @@ mod nearness;
 mod owner;
 mod owner_state;
 mod plan;
+mod port;
 #[cfg(any(test, feature = "fuzzing"))]
 mod pretended;
 mod promise;
 mod queue;
-mod rail;
 mod reader;
 mod recovery;
 mod serving;
@@ -37,38 +39,43 @@ mod verbs;
 mod wire;
 
 pub(crate) use engine::run;
+pub(crate) use error::DeviceError;
 pub(crate) use plan::ReadPlan;
+pub(crate) use wire::ExchangeError;
 
 use crate::agent::config::RdmaConfig;
 use crate::agent::link::Link;
-use crate::lanes::lane_queue::{LaneQueue, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::LaneQueue;
 use crate::lanes::rails::Rails;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};
 use crate::speed::probe::{PROBE_BYTES, Scratch};
+use crate::wake::Doorbell;
 use owner_state::OwnerState;
-use rail::Rail;
-use reader::{LinkRail, ReaderConnection, told_as};
+use port::Port;
+use reader::{ReaderConnection, ReaderRail, told_as};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::CompletionQueue;
+pub use verbs::RdmaLibraryError;
 use wire::kind;
 
-/// Whether libibverbs is there and has what the lane needs; devices are not looked for. Errors: what is wrong with
-/// it, in words.
+/// Checks that libibverbs is there and has what the lane needs; devices are not looked for.
 ///
 /// ```
-/// if let Err(reason) = transport::rdma_library() {
-///     println!("KV does not go over rdma: {reason}");
+/// if let Err(error) = transport::rdma_library() {
+///     println!("KV does not go over rdma: {error}");
 /// }
 /// ```
-pub fn rdma_library() -> Result<(), String> {
+pub fn rdma_library() -> Result<(), RdmaLibraryError> {
     verbs::Library::of_system().map(drop)
 }
 
-/// How others reach the lane's thread, and what all its links share. Queue pairs go before rails: fields drop in order.
+/// How others reach the lane's thread, and what all its links share. Queue pairs go before ports: fields drop in order.
 pub(crate) struct Verbs {
     config: RdmaConfig,
     lane_queue: LaneQueue<Order, Channel>,
@@ -77,7 +84,7 @@ pub(crate) struct Verbs {
     epoll: OwnedFd,
     /// What the queue pairs of owners never use.
     unused: Vec<Arc<CompletionQueue>>,
-    rails: Arc<Vec<Rail>>,
+    ports: Arc<Vec<Port>>,
     regions: Mutex<Regions>,
     /// Where probes read to; what arrives there is nobody's.
     scratch: Arc<dyn Memory>,
@@ -97,15 +104,14 @@ struct Regions {
 /// What a link knows of its owner.
 pub(crate) struct RdmaWay {
     owner: OwnerState,
-    /// The reader's rails that the link has, of `all`.
-    rails: Vec<usize>,
-    all: Arc<Vec<Rail>>,
+    /// The reader's ports: the link has a rail from each.
+    ports: Arc<Vec<Port>>,
 }
 
 impl Verbs {
-    /// Opens the devices. Errors: why the lane cannot be taken, in words.
-    pub(crate) fn new(config: &RdmaConfig, posted_max: usize) -> Result<Self, String> {
-        Self::over(rail::open(config)?, config, posted_max)
+    /// Opens the devices. Errors: the lane cannot be taken.
+    pub(crate) fn new(config: &RdmaConfig, posted_max: usize) -> Result<Self, DeviceError> {
+        Self::over(port::open(config)?, config, posted_max)
     }
 
     /// A lane whose protocol can be spoken and by which nothing can be read.
@@ -114,21 +120,19 @@ impl Verbs {
         Self::over(Vec::new(), &RdmaConfig::default(), 1).expect("there is nothing that could fail")
     }
 
-    fn over(rails: Vec<Rail>, config: &RdmaConfig, posted_max: usize) -> Result<Self, String> {
+    fn over(ports: Vec<Port>, config: &RdmaConfig, posted_max: usize) -> Result<Self, DeviceError> {
         let scratch: Arc<dyn Memory> = Arc::new(Scratch::new(PROBE_BYTES));
-        rails
-            .iter()
-            .try_for_each(|rail| rail.register(&scratch).map_err(|reason| format!("{}: {reason}", rail.name)))?;
-        let unused = rails.iter().map(|rail| CompletionQueue::new(&rail.channel, 1, 0).map(Arc::new));
-        let unused = unused.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        let lane_queue = LaneQueue::new(posted_max).map_err(|error| error.to_string())?;
-        let epoll = engine::listen(lane_queue.bell(), &rails).map_err(|error| error.to_string())?;
+        ports.iter().try_for_each(|port| port.register(&scratch).map_err(|error| error.of(port.name.as_str())))?;
+        let unused = ports.iter().map(|port| CompletionQueue::new(&port.channel, 1, 0).map(Arc::new));
+        let unused = unused.collect::<Result<_, _>>()?;
+        let lane_queue = LaneQueue::new(Doorbell::new().map_err(DeviceError::System)?, posted_max);
+        let epoll = engine::listen(lane_queue.bell(), &ports).map_err(DeviceError::System)?;
         Ok(Self {
             config: config.clone(),
             lane_queue,
             epoll,
             unused,
-            rails: Arc::new(rails),
+            ports: Arc::new(ports),
             regions: Mutex::default(),
             scratch,
             next_link: AtomicU64::new(1),
@@ -156,7 +160,7 @@ impl Verbs {
         self.regions().refused.insert(id, reason);
     }
 
-    /// Queue pairs on each rail of a link.
+    /// Returns how many queue pairs each rail of a link has.
     fn queues(&self) -> usize {
         usize::from(self.config.queues).clamp(1, wire::QUEUES_MAX)
     }
@@ -168,10 +172,10 @@ impl Verbs {
 
     /// Lends the devices a memory. One that any of them refuses is not read over this lane; all others are.
     pub(crate) fn register(&self, id: RegionId, memory: &Arc<dyn Memory>) {
-        for (place, rail) in self.rails.iter().enumerate() {
-            if let Err(reason) = rail.register(memory) {
-                self.rails[..place].iter().for_each(|rail| rail.deregister(memory));
-                return self.refuse(id, format!("{}: {reason}", rail.name));
+        for (place, port) in self.ports.iter().enumerate() {
+            if let Err(error) = port.register(memory) {
+                self.ports[..place].iter().for_each(|port| port.deregister(memory));
+                return self.refuse(id, error.of(port.name.as_str()).to_string());
             }
         }
         self.regions().lent.insert(id, memory.clone());
@@ -186,7 +190,7 @@ impl Verbs {
             regions.lent.remove(&id).is_some()
         };
         if was_lent {
-            self.rails.iter().for_each(|rail| rail.deregister(memory));
+            self.ports.iter().for_each(|port| port.deregister(memory));
             self.lane_queue.ask(Order::ShowRegions);
         }
     }
@@ -205,24 +209,24 @@ impl Verbs {
     ) -> Result<Met, ConnectError> {
         let number = self.next_link.fetch_add(1, Ordering::Relaxed);
         // A link has the rails that can be made now, and gets others when they can.
-        let rail = |rail: usize| LinkRail::new(self, rail, told_as(number, rail, 0));
-        let rails: Vec<_> = (0..self.rails.len()).map(rail).collect();
+        let rail = |port: usize| ReaderRail::new(self, port, told_as(number, port, 0));
+        let rails: Vec<_> = (0..self.ports.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
-        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len()).map_err(ConnectError::lie)?;
+        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len())?;
         let (mut connected, mut lacks) = (Vec::new(), Vec::new());
         for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
             let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
-            connected.push(rail.map_err(|reason| lacks.push((place, reason))).ok());
+            connected.push(rail.map_err(|error| lacks.push((place, error))).ok());
         }
         if connected.iter().all(Option::is_none) {
-            let reason = |(place, reason): &(usize, String)| format!("{}: {reason}", self.rails[*place].name);
-            return Err(lacks.iter().map(reason).collect::<Vec<_>>().join("; ").into());
+            let named = |(place, error): (usize, DeviceError)| error.of(self.ports[place].name.as_str());
+            return Err(DeviceError::NoneOf(lacks.into_iter().map(named).collect()).into());
         }
         let owner = OwnerState::new(connected.len());
-        while !owner.begin(&wait(&mut channel)?).map_err(ConnectError::lie)? {}
-        let way = RdmaWay { owner, rails: (0..connected.len()).collect(), all: self.rails.clone() };
-        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
+        while !owner.begin(&wait(&mut channel)?)? {}
+        let way = RdmaWay { owner, ports: self.ports.clone() };
+        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(io::Error::from)?;
         Ok(Met { number, way: Arc::new(way), channel, rails: connected, lacks })
     }
 
@@ -230,13 +234,13 @@ impl Verbs {
     pub(crate) fn adopt(&self, link: Arc<Link>, met: Met) {
         let Met { number, way, channel, rails, lacks } = met;
         let there: Vec<bool> = rails.iter().map(Option::is_some).collect();
-        let mut choice = Rails::untried(&there, now());
-        choice.tell(link.shared_speed());
+        let mut policy = Rails::untried(&there, now()).mute_for(recovery::MUTE_MAX);
+        policy.report_to(link.shared_speed());
         let connection = ReaderConnection {
             link,
             way,
             channel,
-            choice,
+            policy,
             rails,
             attempts: 0,
             waiting: VecDeque::new(),
@@ -250,7 +254,7 @@ impl Verbs {
 /// What this lane alone is asked for.
 pub(crate) enum Order {
     /// The link of this number is the lane's from now on; it lacks these rails, for these reasons.
-    Adopt(u64, Box<ReaderConnection>, Vec<(usize, String)>),
+    Adopt(u64, Box<ReaderConnection>, Vec<(usize, DeviceError)>),
     /// There is a region more.
     ShowRegions,
 }
@@ -260,9 +264,9 @@ pub(crate) struct Met {
     number: u64,
     pub(crate) way: Arc<RdmaWay>,
     channel: Channel,
-    rails: Vec<Option<LinkRail>>,
+    rails: Vec<Option<ReaderRail>>,
     /// The rails that there are none on, and why.
-    lacks: Vec<(usize, String)>,
+    lacks: Vec<(usize, DeviceError)>,
 }
 
 impl RdmaWay {
@@ -273,7 +277,7 @@ impl RdmaWay {
 
     /// Bytes a second that the reader's ports promise together, if all tell.
     pub(crate) fn promised(&self) -> Option<f64> {
-        self.rails.iter().map(|&rail| self.all[rail].promised()).sum()
+        self.ports.iter().map(Port::promised).sum()
     }
 
     /// Bytes of a region.
@@ -288,7 +292,7 @@ impl RdmaWay {
 
     /// The keys of a memory of one's own, on each rail of the link.
     fn local_keys(&self, memory: &Arc<dyn Memory>) -> Option<Vec<u32>> {
-        self.rails.iter().map(|&rail| Some(self.all[rail].keys(memory)?.local)).collect()
+        self.ports.iter().map(|port| Some(port.keys(memory)?.local)).collect()
     }
 }
 
@@ -303,8 +307,8 @@ mod tests {
     fn memory_that_devices_refuse_costs_itself_alone() {
         let devices = [c"a", c"b"].map(|name| PretendedDevice { name, ports_up: &[true] });
         let config = RdmaConfig::default();
-        let rails = rail::open_by(&pretended::library(&devices), Path::new("/nowhere"), &config);
-        let verbs = Verbs::over(rails.expect("they are active"), &config, 1).expect("it can be made");
+        let ports = port::open_by(&pretended::library(&devices), Path::new("/nowhere"), &config);
+        let verbs = Verbs::over(ports.expect("they are active"), &config, 1).expect("it can be made");
         let memory = || -> Arc<dyn Memory> { Arc::new(SealedMemory::new("test", 4096).expect("memory")) };
         let (first, second, third) = (memory(), memory(), memory());
         let scratch = REGISTERED.get();
@@ -322,7 +326,7 @@ mod tests {
         assert_eq!((verbs.failed(), REGISTERED.get()), (None, scratch + 2), "others are read");
         assert_eq!(verbs.refused(), Some(reason), "a worker to which the lane is vital does not start");
         assert_eq!(verbs.regions().lent.keys().copied().collect::<Vec<_>>(), [RegionId(1)]);
-        assert!(verbs.rails[1].keys(&first).is_none() && verbs.rails[1].keys(&second).is_some());
+        assert!(verbs.ports[1].keys(&first).is_none() && verbs.ports[1].keys(&second).is_some());
 
         verbs.deregister(RegionId(0), &first);
         assert_eq!((verbs.refused(), REGISTERED.get()), (None, scratch + 2));

@@ -1,14 +1,15 @@
 //! The owner's end of a connection that a peer reads over: its queue pairs, which do nothing by themselves, and
 //! what it is told meanwhile.
 //!
-//! It knows devices by [`Devices`] alone, so that it is fed without one what peers may say. What is deliberately
-//! absent: how queue pairs are made, which is in `serving`.
+//! It knows devices through [`OwnerPorts`] alone, so that it is fed without one what peers may say. What is
+//! deliberately absent: how queue pairs are made, which is in `serving`.
 
-use super::wire::{Queues, RailAddress, RailAnew, RailQueues, Region, decode_word, kind};
+use super::wire::{ExchangeError, KeyedRegion, PortAddress, Queues, RailQueues, RemadeRail, decode_word, kind};
 use crate::agent::counts::Refusal;
 use crate::agent::shared::AgentShared;
 use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ChannelError};
+use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -19,24 +20,24 @@ const FRAME_BYTES_MAX: usize = 4096;
 /// Bytes that wait at a socket, beyond which raises of the word are not told one by one.
 const UNSENT_MAX: usize = 4096;
 
-/// Bytes that wait at a socket, beyond which nobody is answered for a rail: all regions there may be, and some. A
-/// reader waits for its answer before it asks again.
+/// Bytes that wait at a socket, beyond which no rail is answered for: all regions there may be, and some. A reader
+/// waits for its answer before it asks again.
 const ANSWERS_MAX: usize = 1 << 20;
 
-/// What is told as the key on a rail that nothing here fits, over which nothing is read.
+/// Stands for the key on a rail that no port here fits, over which nothing is read.
 const NO_KEY: u32 = 0;
 
 /// What the owner's end asks of the agent's devices.
-pub(super) trait Devices {
+pub(super) trait OwnerPorts {
     /// A queue pair that lets one peer read.
     type Pair;
 
-    /// The rail that fits a peer's at `address` best, and is not `taken` by another of its rails if that can be.
-    /// Errors: none fits.
-    fn best_rail(&self, address: &RailAddress, taken: &[usize]) -> Result<usize, String>;
+    /// Returns the port that fits a peer's at `address` best, and is not `taken` by another rail of the link if that
+    /// can be. Errors: none fits.
+    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, ExchangeError>;
 
-    /// A queue pair on rail `rail` for each of the reader's; none where that cannot be now.
-    fn serve(&self, rail: usize, reader: &RailQueues) -> (RailQueues, Vec<Self::Pair>);
+    /// Makes a queue pair on port `port` for each of the reader's; none where that cannot be now.
+    fn serve(&self, port: usize, reader: &RailQueues) -> (RailQueues, Vec<Self::Pair>);
 
     /// Whether the device refused what the peer asked for by it.
     fn has_failed(pair: &Self::Pair) -> bool;
@@ -44,12 +45,12 @@ pub(super) trait Devices {
     /// The memories that peers may read.
     fn regions(&self) -> BTreeMap<RegionId, Arc<dyn Memory>>;
 
-    /// The key by which peers read a memory on a rail, if it is registered there.
-    fn key(&self, rail: usize, memory: &Arc<dyn Memory>) -> Option<u32>;
+    /// Returns the key by which peers read a memory on a port, if it is registered there.
+    fn key(&self, port: usize, memory: &Arc<dyn Memory>) -> Option<u32>;
 }
 
 /// A connection that a peer reads over, and its queue pairs, which live as long.
-pub(super) struct OwnerConnection<D: Devices> {
+pub(super) struct OwnerConnection<D: OwnerPorts> {
     pub(super) peer: WorkerId,
     incarnation: Incarnation,
     pub(super) channel: Channel,
@@ -62,8 +63,8 @@ enum Stage<P> {
     Reading {
         /// Of each of the reader's rails.
         pairs: Vec<Vec<P>>,
-        /// Which of the agent's rails serves each of the reader's. `None`: it has none of that kind.
-        rails: Vec<Option<usize>>,
+        /// Which of the agent's ports serves each of the reader's rails. `None`: it has none of that kind.
+        ports: Vec<Option<usize>>,
         regions_shown: BTreeSet<RegionId>,
         /// It is told of every raise until the word has reached this.
         watched: u64,
@@ -71,11 +72,11 @@ enum Stage<P> {
     },
 }
 
-fn refuse(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Protocol, reason.into())
+fn refuse(error: ExchangeError) -> ChannelError {
+    ChannelError::Refused(Refusal::Protocol, error.to_string())
 }
 
-impl<D: Devices> OwnerConnection<D> {
+impl<D: OwnerPorts> OwnerConnection<D> {
     pub(super) fn new(channel: Channel, peer: WorkerId, incarnation: Incarnation) -> Self {
         Self { peer, incarnation, channel, stage: Stage::Expected }
     }
@@ -105,14 +106,14 @@ impl<D: Devices> OwnerConnection<D> {
                     self.channel.push(kind::READY, &[], None);
                 }
                 (Stage::Reading { watched, .. }, kind::WATCH) => {
-                    *watched = (*watched).max(decode_word(&frame.body).map_err(refuse)?);
+                    *watched = (*watched).max(decode_word(&frame.body)?);
                 }
-                (Stage::Reading { pairs, rails, .. }, kind::RAIL) => {
-                    let RailAnew { which, queues } = RailAnew::decode(&frame.body).map_err(refuse)?;
+                (Stage::Reading { pairs, ports, .. }, kind::RAIL) => {
+                    let RemadeRail { which, queues } = RemadeRail::decode(&frame.body).map_err(refuse)?;
                     let place = usize::from(which.rail);
-                    let own = *rails.get(place).ok_or_else(|| refuse(format!("there is no rail {place}")))?;
+                    let own = *ports.get(place).ok_or(ExchangeError::NoRail(place)).map_err(refuse)?;
                     if self.channel.unsent() > ANSWERS_MAX {
-                        return Err(refuse("it asks for rails anew, and takes none of the answers"));
+                        return Err(refuse(ExchangeError::AnswersNotTaken));
                     }
                     if pairs[place].iter().any(D::has_failed) {
                         agent.counts.refused(Refusal::Key);
@@ -121,9 +122,9 @@ impl<D: Devices> OwnerConnection<D> {
                     pairs[place].clear();
                     let (answer, made) = serve_rail(devices, own, &queues);
                     pairs[place] = made;
-                    self.channel.push(kind::RAIL, &RailAnew { which, queues: answer }.encode(), None);
+                    self.channel.push(kind::RAIL, &RemadeRail { which, queues: answer }.encode(), None);
                 }
-                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+                (_, other) => return Err(WireError::OutOfPlace(other).into()),
             }
         }
         Ok(more)
@@ -131,19 +132,19 @@ impl<D: Devices> OwnerConnection<D> {
 
     /// Tells of the regions that the reader does not know yet, and of those that are no more.
     pub(super) fn show_regions(&mut self, devices: &D) {
-        let Stage::Reading { rails, regions_shown, .. } = &mut self.stage else { return };
+        let Stage::Reading { ports, regions_shown, .. } = &mut self.stage else { return };
         let regions = devices.regions();
         for id in regions_shown.extract_if(.., |id| !regions.contains_key(id)) {
             self.channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
         }
         for (id, memory) in regions {
-            let key = |rail: &Option<usize>| rail.map_or(Some(NO_KEY), |rail| devices.key(rail, &memory));
-            let keys: Option<Vec<u32>> = rails.iter().map(key).collect();
+            let key = |port: &Option<usize>| port.map_or(Some(NO_KEY), |port| devices.key(port, &memory));
+            let keys: Option<Vec<u32>> = ports.iter().map(key).collect();
             // Without keys it has been taken back since.
             if let Some(keys) = keys
                 && regions_shown.insert(id)
             {
-                let region = Region { id, len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
+                let region = KeyedRegion { id, len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
                 self.channel.push(kind::REGION, &region.encode(), None);
             }
         }
@@ -188,27 +189,27 @@ impl<D: Devices> OwnerConnection<D> {
     }
 }
 
-/// Makes a queue pair for each that is offered, on the rail that fits it best, where that can be now. Errors, in
-/// words: no rail fits any.
-fn serve<D: Devices>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), String> {
-    let (mut answer, mut pairs, mut rails) = (Vec::new(), Vec::new(), Vec::new());
+/// Makes a queue pair for each that is offered, on the port that fits it best, where that can be now. Errors: no
+/// port fits any.
+fn serve<D: OwnerPorts>(devices: &D, offer: &Queues) -> Result<(Vec<RailQueues>, Stage<D::Pair>), ExchangeError> {
+    let (mut answer, mut pairs, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     let mut reason = None;
     for rail in &offer.rails {
-        let taken: Vec<usize> = rails.iter().copied().flatten().collect();
-        let own = devices.best_rail(&rail.address, &taken).map_err(|none| reason = Some(none)).ok();
+        let taken: Vec<usize> = ports.iter().copied().flatten().collect();
+        let own = devices.best_port(&rail.address, &taken).map_err(|none| reason = Some(none)).ok();
         let (queues, made) = serve_rail(devices, own, rail);
         answer.push(queues);
         pairs.push(made);
-        rails.push(own);
+        ports.push(own);
     }
-    if let Some(reason) = reason.filter(|_| rails.iter().all(Option::is_none)) {
+    if let Some(reason) = reason.filter(|_| ports.iter().all(Option::is_none)) {
         return Err(reason);
     }
-    Ok((answer, Stage::Reading { pairs, rails, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
+    Ok((answer, Stage::Reading { pairs, ports, regions_shown: BTreeSet::new(), watched: 0, told: 0 }))
 }
 
-/// Queue pairs on rail `own` for those of a rail of the reader's; none where nothing fits that.
-fn serve_rail<D: Devices>(devices: &D, own: Option<usize>, reader: &RailQueues) -> (RailQueues, Vec<D::Pair>) {
+/// Makes queue pairs on port `own` for those of a rail of the reader's; none where no port fits that.
+fn serve_rail<D: OwnerPorts>(devices: &D, own: Option<usize>, reader: &RailQueues) -> (RailQueues, Vec<D::Pair>) {
     let none = || (RailQueues { address: reader.address.clone(), queues: Vec::new() }, Vec::new());
     own.map_or_else(none, |own| devices.serve(own, reader))
 }
@@ -237,7 +238,7 @@ mod tests {
 
     fn offer(fingerprint: u64) -> Queues {
         let address =
-            RailAddress { kind: GidKind::RoceV2, gid: [1; 16], lid: 0, mtu: 5, reads: 16, reads_of_peers: 16 };
+            PortAddress { kind: GidKind::RoceV2, gid: [1; 16], lid: 0, mtu: 5, reads: 16, reads_of_peers: 16 };
         Queues { fingerprint, rails: vec![RailQueues { address, queues: vec![(17, 4)] }] }
     }
 
@@ -253,7 +254,9 @@ mod tests {
         let (mut owner, mut peer) = ends();
         peer.write_all(bytes).expect("it is open");
         match owner.receive(&agent(), &Pretended::new(0)) {
-            Err(ChannelError::Refused(Refusal::Protocol, reason)) => assert!(reason.contains(expect), "{reason}"),
+            Err(error @ (ChannelError::Wire(_) | ChannelError::Refused(Refusal::Protocol, _))) => {
+                assert!(error.to_string().contains(expect), "{error}");
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -326,7 +329,7 @@ mod tests {
         peer.write_all(&frame(kind::QUEUES, &offer.encode())).expect("it is open");
         assert!(owner.receive(&agent, &devices).is_ok());
         let which = Attempt { rail: 0, number: 1 };
-        let again = frame(kind::RAIL, &RailAnew { which, queues: offer.rails[0].clone() }.encode());
+        let again = frame(kind::RAIL, &RemadeRail { which, queues: offer.rails[0].clone() }.encode());
         let (mut asked, mut answered) = (0, 0);
         let refused = loop {
             peer.write_all(&again).expect("it is open");

@@ -2,9 +2,11 @@
 //!
 //! What is deliberately absent: devices, so that it is fed without one what owners may say.
 
-use super::wire::{Queues, RailAnew, Region, decode_withdrawn, decode_word, kind};
+use super::wire::{ExchangeError, KeyedRegion, Queues, RemadeRail, decode_word, kind};
+use crate::fields::read_region;
 use crate::memory::{RegionId, take_note};
 use crate::net::control::Frame;
+use crate::wire_error::WireError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,26 +18,22 @@ pub(super) const FRAME_BYTES_MAX: usize = 4096;
 pub(super) struct OwnerState {
     /// Of the link: a region has a key on each.
     rails: usize,
-    regions: Mutex<BTreeMap<RegionId, Region>>,
+    regions: Mutex<BTreeMap<RegionId, KeyedRegion>>,
     /// The progress word, as far as it has told.
     word: AtomicU64,
 }
 
-/// The owner's queue pairs, which it tells first, for each of the `rails` that it was offered. Errors, in words.
-pub(super) fn answer(frame: &Frame, fingerprint: u64, rails: usize) -> Result<Queues, String> {
+/// Reads the owner's queue pairs, which it tells first, for each of the `rails` that it was offered.
+pub(super) fn answer(frame: &Frame, fingerprint: u64, rails: usize) -> Result<Queues, ExchangeError> {
     if frame.kind != kind::QUEUES {
-        return Err(unexpected(frame));
+        return Err(WireError::OutOfPlace(frame.kind).into());
     }
     let answer = Queues::decode(&frame.body)?;
     answer.check_fingerprint(fingerprint)?;
     if answer.rails.len() != rails {
-        return Err(format!("{} rails answer {rails}", answer.rails.len()));
+        return Err(ExchangeError::Rails { answered: answer.rails.len(), offered: rails });
     }
     Ok(answer)
-}
-
-fn unexpected(frame: &Frame) -> String {
-    format!("a frame of kind {} out of place", frame.kind)
 }
 
 impl OwnerState {
@@ -43,35 +41,35 @@ impl OwnerState {
         Self { rails, regions: Mutex::default(), word: AtomicU64::new(0) }
     }
 
-    /// What it tells before the link is used. Whether that is all. Errors, in words.
-    pub(super) fn begin(&self, frame: &Frame) -> Result<bool, String> {
+    /// Takes what it tells before the link is used. Whether that is all.
+    pub(super) fn begin(&self, frame: &Frame) -> Result<bool, ExchangeError> {
         match frame.kind {
             kind::REGION => self.add_region(&frame.body)?,
             kind::WITHDRAWN => self.withdraw_region(&frame.body)?,
             kind::READY => return Ok(true),
-            _ => return Err(unexpected(frame)),
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
         Ok(false)
     }
 
-    /// What it tells from then on; an answer for a rail is the caller's to take. Errors, in words.
-    pub(super) fn hear(&self, frame: &Frame) -> Result<Option<RailAnew>, String> {
+    /// Takes what it tells from then on; an answer for a rail is the caller's to take.
+    pub(super) fn hear(&self, frame: &Frame) -> Result<Option<RemadeRail>, ExchangeError> {
         match frame.kind {
             kind::WORD => self.raise(decode_word(&frame.body)?),
             kind::REGION => self.add_region(&frame.body)?,
             kind::WITHDRAWN => self.withdraw_region(&frame.body)?,
-            kind::RAIL => return RailAnew::decode(&frame.body).map(Some),
-            _ => return Err(unexpected(frame)),
+            kind::RAIL => return RemadeRail::decode(&frame.body).map(Some),
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
         Ok(None)
     }
 
-    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, Region>> {
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, KeyedRegion>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A region that the owner has registered.
-    pub(super) fn region(&self, id: RegionId) -> Option<Region> {
+    pub(super) fn region(&self, id: RegionId) -> Option<KeyedRegion> {
         self.regions().get(&id).cloned()
     }
 
@@ -85,15 +83,14 @@ impl OwnerState {
         self.word.load(Ordering::Acquire)
     }
 
-    /// Errors, in words.
-    fn add_region(&self, body: &[u8]) -> Result<(), String> {
-        let region = Region::decode(body, self.rails)?;
-        take_note(&mut self.regions(), region.id, region)
+    fn add_region(&self, body: &[u8]) -> Result<(), ExchangeError> {
+        let region = KeyedRegion::decode(body, self.rails)?;
+        Ok(take_note(&mut self.regions(), region.id, region)?)
     }
 
-    /// A region that its owner has taken back from its devices. Errors, in words.
-    fn withdraw_region(&self, body: &[u8]) -> Result<(), String> {
-        let id = decode_withdrawn(body)?;
+    /// Forgets a region that its owner has taken back from its devices.
+    fn withdraw_region(&self, body: &[u8]) -> Result<(), WireError> {
+        let id = read_region(body)?;
         self.regions().remove(&id);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::RdmaWay;
 use crate::memory::{Memory, RegionId};
+use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::{Plan, Reusable};
 use crate::transfer::{Piece, PrepareError, Run};
 use domain::WorkerId;
@@ -19,8 +20,8 @@ pub(crate) struct ReadPlan {
     pub(super) number: u64,
     pub(super) runs: Vec<ReadRun>,
     next: Cursor,
-    /// Parts that were read over a rail which failed, to be read again.
-    again: Vec<Part>,
+    /// What was read over a rail that failed, to be read again.
+    again: Vec<Extent>,
     /// Rails of the link that it is read over, a bit for each.
     used: u8,
 }
@@ -49,14 +50,6 @@ pub(super) struct ReadRun {
     destination: Arc<dyn Memory>,
 }
 
-/// What is read next.
-#[derive(Clone, Copy, Default)]
-struct Cursor {
-    run: usize,
-    piece: usize,
-    offset: usize,
-}
-
 /// Whether something can be read now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -68,9 +61,9 @@ pub(super) enum Next {
     Nothing,
 }
 
-/// A part of a piece, to be read by one work request.
+/// Part of a piece, which one work request reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct Extent {
     pub(super) run: u32,
     pub(super) from: u64,
     pub(super) to: u64,
@@ -115,7 +108,7 @@ impl ReadPlan {
         self.used.count_ones().max(1) as u16
     }
 
-    /// Whether the next part may be read, given the owner's word.
+    /// Whether the next extent may be read, given the owner's word.
     pub(super) fn peek(&self, word: u64) -> Next {
         match self.runs.get(self.next.run) {
             _ if !self.again.is_empty() => Next::Open,
@@ -130,45 +123,36 @@ impl ReadPlan {
         self.runs.iter().map(|run| run.gate).max().unwrap_or(0)
     }
 
-    /// Takes the next part, whether its gate is open or not.
-    pub(super) fn take(&mut self) -> Option<Part> {
-        if let Some(part) = self.again.pop() {
-            return Some(part);
+    /// Takes the next extent, whether its gate is open or not.
+    pub(super) fn take(&mut self) -> Option<Extent> {
+        if let Some(extent) = self.again.pop() {
+            return Some(extent);
         }
         let at = self.next;
         let run = self.runs.get(at.run)?;
         let piece = &run.pieces[at.piece];
         let len = (piece.len - at.offset).min(READ_BYTES_MAX);
-        let offset = at.offset as u64;
-        let is_first = at.piece == 0 && at.offset == 0;
-        let (from, to) = (piece.from + offset, piece.to + offset);
-        let part = Part { run: at.run as u32, from, to, len: len as u32, is_first };
-        self.next = if at.offset + len < piece.len {
-            Cursor { offset: at.offset + len, ..at }
-        } else if at.piece + 1 < run.pieces.len() {
-            Cursor { piece: at.piece + 1, offset: 0, ..at }
-        } else {
-            Cursor { run: at.run + 1, piece: 0, offset: 0 }
-        };
-        Some(part)
+        let (from, to) = (piece.from + at.offset as u64, piece.to + at.offset as u64);
+        self.next.advance(len, &run.pieces);
+        Some(Extent { run: at.run as u32, from, to, len: len as u32, is_first: at.begins_run() })
     }
 
-    /// A part that was taken did not come, and is read again.
-    pub(super) fn put_back(&mut self, part: Part) {
-        self.again.push(Part { is_first: false, ..part });
+    /// An extent that was taken did not come, and is read again.
+    pub(super) fn put_back(&mut self, extent: Extent) {
+        self.again.push(Extent { is_first: false, ..extent });
     }
 
-    /// A part as rail `rail` of the link reads it.
-    pub(super) fn read(&mut self, part: &Part, rail: usize, id: u64) -> super::queue::Read {
+    /// An extent as rail `rail` of the link reads it.
+    pub(super) fn read(&mut self, extent: &Extent, rail: usize, id: u64) -> super::queue::Read {
         self.used |= 1 << rail;
-        let run = &self.runs[part.run as usize];
+        let run = &self.runs[extent.run as usize];
         super::queue::Read {
             id,
             remote_key: run.remote_keys[rail],
-            remote_address: run.remote_address + part.from,
+            remote_address: run.remote_address + extent.from,
             local_key: run.local_keys[rail],
-            local_address: run.destination.as_ptr() as u64 + part.to,
-            len: part.len,
+            local_address: run.destination.as_ptr() as u64 + extent.to,
+            len: extent.len,
         }
     }
 }

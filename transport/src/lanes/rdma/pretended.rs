@@ -1,16 +1,16 @@
-//! Devices that are not there, for whoever feeds an owner's end without one.
+//! Ports that are not there, to feed an owner's end without a device.
 
-use super::owner::Devices;
-use super::wire::{GidKind, RailAddress, RailQueues};
+use super::owner::OwnerPorts;
+use super::wire::{ExchangeError, GidKind, PortAddress, RailQueues};
 use crate::memory::{Memory, RegionId};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Rails that serve whatever they are asked for, but nothing over InfiniBand.
+/// Ports that serve whatever they are asked for, but nothing over InfiniBand.
 pub(super) struct Pretended {
-    rails: usize,
+    ports: usize,
     pairs: Rc<Cell<usize>>,
     regions: BTreeMap<RegionId, Arc<dyn Memory>>,
 }
@@ -25,8 +25,8 @@ impl Drop for PretendedPair {
 }
 
 impl Pretended {
-    pub(super) fn new(rails: usize) -> Self {
-        Self { rails, pairs: Rc::default(), regions: BTreeMap::new() }
+    pub(super) fn new(ports: usize) -> Self {
+        Self { ports, pairs: Rc::default(), regions: BTreeMap::new() }
     }
 
     /// Queue pairs that there are.
@@ -47,13 +47,13 @@ impl Pretended {
     }
 }
 
-impl Devices for Pretended {
+impl OwnerPorts for Pretended {
     type Pair = PretendedPair;
 
-    fn best_rail(&self, address: &RailAddress, taken: &[usize]) -> Result<usize, String> {
-        let uses = |rail: &usize| taken.iter().filter(|taken| *taken == rail).count();
-        let rails = if address.kind == GidKind::InfiniBand { 0 } else { self.rails };
-        (0..rails).min_by_key(uses).ok_or_else(|| "there is no rail".to_owned())
+    fn best_port(&self, address: &PortAddress, taken: &[usize]) -> Result<usize, ExchangeError> {
+        let uses = |port: &usize| taken.iter().filter(|taken| *taken == port).count();
+        let ports = if address.kind == GidKind::InfiniBand { 0 } else { self.ports };
+        (0..ports).min_by_key(uses).ok_or(ExchangeError::NoRail(0))
     }
 
     fn serve(&self, _: usize, reader: &RailQueues) -> (RailQueues, Vec<PretendedPair>) {
@@ -72,7 +72,7 @@ impl Devices for Pretended {
         self.regions.clone()
     }
 
-    fn key(&self, rail: usize, _: &Arc<dyn Memory>) -> Option<u32> {
-        Some(rail as u32)
+    fn key(&self, port: usize, _: &Arc<dyn Memory>) -> Option<u32> {
+        Some(port as u32)
     }
 }

@@ -1,16 +1,16 @@
-//! Queue pairs, and the completion queues that those of one port share.
+//! Queue pairs.
 //!
-//! A queue pair of a reader lets nobody in, one of an owner lets its one peer read. None is made for writing.
+//! A queue pair of a reader lets no peer in, one of an owner lets its one peer read. None is made for writing.
 
-use super::rail::{Port, Rail};
+use super::error::DeviceError;
+use super::port::{Port, PortState};
 use super::verbs::layout::*;
-use super::verbs::{Channel, CompletionQueue, Pair};
-use super::wire::{GidKind, RailAddress};
+use super::verbs::{CompletionQueue, Pair, VerbsError};
+use super::wire::{GidKind, PortAddress};
 use crate::agent::config::RdmaService;
 use std::ffi::{c_int, c_uint};
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// How often a device asks again where the other end is not ready: only receivers of messages say so, and there
 /// are none.
@@ -19,116 +19,6 @@ const NOT_READY_RETRIES: u8 = 0;
 const HOPS_MAX: u8 = 64;
 /// Reads posted with one doorbell.
 pub(super) const CHAIN_MAX: usize = 16;
-
-/// Completions that are taken by one call.
-const TAKEN_AT_ONCE: usize = 32;
-/// Reads that one completion queue of a port has room for. A port has one queue, and another whenever links have
-/// spoken for all of it: a queue must not overflow, and not every driver enlarges one.
-const QUEUE_ENTRIES: u32 = 16 << 10;
-
-/// What a completion says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Completed {
-    /// What the read was posted with.
-    pub(super) id: u64,
-    /// 0: it and every earlier read of its queue pair succeeded. Else what libibverbs calls the status.
-    pub(super) status: u32,
-}
-
-/// Where a port puts the completions of its readers' queue pairs.
-pub(super) struct Completions {
-    channel: Arc<Channel>,
-    /// Reads that each queue has room for.
-    entries: u32,
-    queues: Mutex<Vec<Shared>>,
-}
-
-/// A completion queue of which parts are taken.
-struct Shared {
-    queue: Arc<CompletionQueue>,
-    /// Of its entries.
-    taken: u32,
-}
-
-/// Room for the completions of some queue pairs. To be dropped once these are gone, and what they completed was taken.
-pub(super) struct Room {
-    pub(super) queue: Arc<CompletionQueue>,
-    completions: Arc<Completions>,
-    number: usize,
-    entries: u32,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.completions.queues()[self.number].taken -= self.entries;
-    }
-}
-
-impl Completions {
-    /// Those that `channel` tells of. `entries_max`: what the device has for one queue.
-    pub(super) fn new(channel: &Arc<Channel>, entries_max: c_int) -> Arc<Self> {
-        let entries = u32::try_from(entries_max).unwrap_or(0).clamp(1, QUEUE_ENTRIES);
-        Arc::new(Self { channel: channel.clone(), entries, queues: Mutex::default() })
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Vec<Shared>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Room for so many completions at once. Errors, in words.
-    pub(super) fn take_room(self: &Arc<Self>, entries: u32) -> Result<Room, String> {
-        if entries > self.entries {
-            return Err(format!("its device has room for {} completions, where {entries} are needed", self.entries));
-        }
-        let mut queues = self.queues();
-        let number = match queues.iter().position(|shared| self.entries - shared.taken >= entries) {
-            Some(number) => number,
-            None => {
-                let number = queues.len();
-                let queue = CompletionQueue::new(&self.channel, self.entries, number as u64);
-                let queue = Arc::new(queue.map_err(|error| error.to_string())?);
-                queue.arm().map_err(|error| error.to_string())?;
-                queues.push(Shared { queue, taken: 0 });
-                number
-            }
-        };
-        let shared = &mut queues[number];
-        shared.taken += entries;
-        Ok(Room { queue: shared.queue.clone(), completions: self.clone(), number, entries })
-    }
-
-    /// Queues that there are.
-    #[cfg(test)]
-    pub(super) fn count(&self) -> usize {
-        self.queues().len()
-    }
-
-    /// Arms those that were told of. To be called before what they have is taken. Errors, in words.
-    pub(super) fn arm_told(&self) -> Result<(), String> {
-        let mut result = Ok(());
-        while let Some(number) = self.channel.take() {
-            if let Some(shared) = self.queues().get(number as usize) {
-                result = shared.queue.arm().map_err(|error| error.to_string()).and(result);
-            }
-        }
-        result
-    }
-
-    /// Takes all that there are. Errors, in words.
-    pub(super) fn take(&self, completed: &mut Vec<Completed>) -> Result<(), String> {
-        for shared in self.queues().iter() {
-            loop {
-                let mut room = [const { MaybeUninit::uninit() }; TAKEN_AT_ONCE];
-                let taken = shared.queue.poll(&mut room).map_err(|error| error.to_string())?;
-                completed.extend(taken.iter().map(|one| Completed { id: one.id, status: one.status }));
-                if taken.len() < TAKEN_AT_ONCE {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// One contiguous read, as the device does it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,23 +50,28 @@ pub(super) struct Depth {
 }
 
 impl QueuePair {
-    /// A queue pair that is not connected yet, for `reads` posted at once. Errors, in words.
+    /// Makes a queue pair that is not connected yet, for `reads` posted at once.
     pub(super) fn new(
-        rail: &Rail,
+        port: &Port,
         completions: &Arc<CompletionQueue>,
         reads: u32,
         lets_read: bool,
-    ) -> Result<Self, String> {
-        Self::letting(rail, completions, reads, if lets_read { REMOTE_READ } else { 0 })
+    ) -> Result<Self, DeviceError> {
+        Self::letting(port, completions, reads, if lets_read { REMOTE_READ } else { 0 })
     }
 
     /// One that lets its peer do what `access` says.
-    fn letting(rail: &Rail, completions: &Arc<CompletionQueue>, reads: u32, access: c_uint) -> Result<Self, String> {
-        let pair = Pair::new(&rail.domain, completions, reads).map_err(|error| error.to_string())?;
-        let bytes: [u8; 4] = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
+    fn letting(
+        port: &Port,
+        completions: &Arc<CompletionQueue>,
+        reads: u32,
+        access: c_uint,
+    ) -> Result<Self, DeviceError> {
+        let pair = Pair::new(&port.domain, completions, reads)?;
+        let bytes: [u8; 4] = crate::random::bytes().map_err(|error| DeviceError::Random(error.into()))?;
         let [a, b, c, _] = bytes;
-        let new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]), service: rail.service };
-        new.modify(initial(rail.number, &rail.service, access))?;
+        let new = Self { pair, packet: u32::from_le_bytes([a, b, c, 0]), service: port.service };
+        new.modify(initial(port.number, &port.service, access))?;
         Ok(new)
     }
 
@@ -185,41 +80,41 @@ impl QueuePair {
         (self.pair.number(), self.packet)
     }
 
-    /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`. Errors, in words.
+    /// Connects it to the queue pair `number` of the port at `peer`, whose first packet is `packet`.
     pub(super) fn connect(
         &mut self,
-        port: &Port,
-        peer: &RailAddress,
+        state: &PortState,
+        peer: &PortAddress,
         (number, packet): (u32, u32),
         depth: Depth,
-    ) -> Result<(), String> {
-        self.modify(receiving(port, peer, &self.service, (number, packet), depth))?;
+    ) -> Result<(), VerbsError> {
+        self.modify(receiving(state, peer, &self.service, (number, packet), depth))?;
         self.modify(sending(self.packet, &self.service, depth))
     }
 
-    /// Ends it: what is under way, and what is posted from now on, completes with an error. Errors, in words.
-    pub(super) fn fail(&mut self) -> Result<(), String> {
+    /// Ends it: what is under way, and what is posted from now on, completes with an error.
+    pub(super) fn fail(&mut self) -> Result<(), VerbsError> {
         self.modify((PairAttributes { state: STATE_ERROR, ..PairAttributes::default() }, OF_STATE))
     }
 
     /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer
-    /// asked for. The state is looked at when it is of no use any more, so that nobody has to listen for a
-    /// device's events, which not every driver tells.
+    /// asked for. The state is looked at when it is of no use any more, so that no thread has to
+    /// listen for a device's events, which not every driver reports.
     pub(super) fn has_failed(&self) -> bool {
         self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }
 
-    fn modify(&self, (attributes, which): (PairAttributes, c_int)) -> Result<(), String> {
-        self.pair.modify(attributes, which).map_err(|error| error.to_string())
+    fn modify(&self, (attributes, which): (PairAttributes, c_int)) -> Result<(), VerbsError> {
+        self.pair.modify(attributes, which)
     }
 
-    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors, in words: none,
-    /// or some, of them were posted.
+    /// Posts reads, of which the last one's completion is told; if they fail, each one's. Errors: none, or
+    /// some, of them were posted.
     ///
     /// # Safety
     /// The local ranges are registered memory that nobody else uses until the reads completed or the queue pair is
     /// gone.
-    pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), String> {
+    pub(super) unsafe fn read(&mut self, reads: &[Read]) -> Result<(), VerbsError> {
         let chains = reads.chunks(CHAIN_MAX);
         let last_chain = chains.len().saturating_sub(1);
         for (place, chain) in chains.enumerate() {
@@ -245,7 +140,7 @@ impl QueuePair {
             }
             // SAFETY: the chain goes from the first of the requests to the last that was filled, and the caller
             // says so of the memory.
-            unsafe { self.pair.post(&mut *next) }.map_err(|error| error.to_string())?;
+            unsafe { self.pair.post(&mut *next) }?;
         }
         Ok(())
     }
@@ -279,8 +174,8 @@ fn initial(port: u8, service: &RdmaService, access: c_uint) -> (PairAttributes, 
 
 /// What one is told of its peer.
 fn receiving(
-    port: &Port,
-    peer: &RailAddress,
+    state: &PortState,
+    peer: &PortAddress,
     service: &RdmaService,
     (number, packet): (u32, u32),
     depth: Depth,
@@ -290,7 +185,7 @@ fn receiving(
     let route = GlobalRoute {
         gid: Gid(peer.gid),
         flow_label: service.flow_label,
-        gid_index: port.gid_index,
+        gid_index: state.gid_index,
         hops: HOPS_MAX,
         traffic_class: service.traffic_class,
     };
@@ -299,13 +194,13 @@ fn receiving(
         lid: peer.lid,
         service_level: service.service_level,
         has_route: has_route.into(),
-        port: port.number,
+        port: state.number,
         ..Address::default()
     };
     let attributes = PairAttributes {
         state: STATE_RECEIVING,
         address,
-        mtu: c_uint::from(peer.mtu.min(port.address.mtu)),
+        mtu: c_uint::from(peer.mtu.min(state.address.mtu)),
         number_of_peer: number,
         first_packet_of_peer: packet,
         reads_of_peer: depth.reads_of_peer,

@@ -3,10 +3,13 @@
 //! Every read that was posted is accounted for until its completion was taken or its queue pair is gone, whatever
 //! became of its transfer: only then is the destination quiesced.
 
-use super::plan::Part;
-use super::queue::{CHAIN_MAX, Completed, Depth, QueuePair, Read, Room};
-use super::rail::Port;
-use super::wire::{Attempt, QUEUES_MAX, Queues, RAILS_MAX, RailQueues};
+use super::completions::{Completed, Room};
+use super::error::DeviceError;
+use super::plan::Extent;
+use super::port::PortState;
+use super::queue::{CHAIN_MAX, Depth, QueuePair, Read};
+use super::verbs::VerbsError;
+use super::wire::{Attempt, PORTS_MAX, QUEUES_MAX, Queues, RailQueues};
 use super::{RdmaWay, Verbs};
 use crate::agent::link::Link;
 use crate::lanes::rails::Rails;
@@ -30,7 +33,7 @@ const TOLD_AS_SHIFT: u32 = PLACE_SHIFT + 3;
 /// A rail's queue pairs are told by how often it was made, above its place in the link, below the number of that.
 const ATTEMPT_SHIFT: u32 = 3;
 const LINK_SHIFT: u32 = ATTEMPT_SHIFT + 6;
-const _: () = assert!(QUEUES_MAX <= 1 << (TOLD_AS_SHIFT - PLACE_SHIFT) && RAILS_MAX <= 1 << ATTEMPT_SHIFT);
+const _: () = assert!(QUEUES_MAX <= 1 << (TOLD_AS_SHIFT - PLACE_SHIFT) && PORTS_MAX <= 1 << ATTEMPT_SHIFT);
 
 /// As what the completions of a link's rail are told, of those that it was made with by so many attempts. What is
 /// left of an earlier one is not taken for its own.
@@ -48,13 +51,13 @@ pub(super) fn whose(id: u64) -> (u64, usize) {
 /// A read that is posted.
 struct PostedRead {
     transfer: u64,
-    part: Part,
+    extent: Extent,
 }
 
 /// A read that is over. `arrived`: with its bytes.
 pub(super) struct EndedRead {
     pub(super) transfer: u64,
-    pub(super) part: Part,
+    pub(super) extent: Extent,
     pub(super) arrived: bool,
 }
 
@@ -65,13 +68,13 @@ struct Queue {
     first: u16,
 }
 
-/// The queue pairs of a link on one rail.
-pub(super) struct LinkRail {
-    /// Which of the agent's.
-    pub(super) rail: usize,
+/// The reader's end of one rail of a link: its queue pairs on one port.
+pub(super) struct ReaderRail {
+    /// The agent's port that it begins at.
+    pub(super) port: usize,
     pub(super) stage: Stage,
-    /// The rail's, as it was when they were made.
-    port: Port,
+    /// That port, as it was when they were made.
+    state: PortState,
     // Before the room for their completions: fields drop in order.
     queues: Vec<Queue>,
     room: Room,
@@ -114,9 +117,9 @@ pub(crate) struct ReaderConnection {
     pub(super) way: Arc<RdmaWay>,
     pub(super) channel: Channel,
     /// `None`: there are none on this rail, until it is tried again.
-    pub(super) rails: Vec<Option<LinkRail>>,
+    pub(super) rails: Vec<Option<ReaderRail>>,
     /// Which of them are used.
-    pub(super) choice: Rails,
+    pub(super) policy: Rails,
     /// Attempts to make a rail anew.
     pub(super) attempts: u32,
     /// Transfers with something left to post.
@@ -127,42 +130,41 @@ pub(crate) struct ReaderConnection {
     pub(super) ended: Option<Instant>,
 }
 
-impl LinkRail {
-    /// Queue pairs on rail `rail` of `verbs`, to be connected; their completions are told as `told_as`. Errors, in
-    /// words.
-    pub(super) fn new(verbs: &Verbs, rail: usize, told_as: u64) -> Result<Self, String> {
+impl ReaderRail {
+    /// Makes queue pairs on port `port` of `verbs`, to be connected; their completions are told as `told_as`.
+    pub(super) fn new(verbs: &Verbs, port: usize, told_as: u64) -> Result<Self, DeviceError> {
         let count = verbs.queues();
-        let rail_at = &verbs.rails[rail];
-        let port = rail_at.port()?;
-        let room = rail_at.completions.take_room((count * QUEUE_READS_MAX) as u32)?;
+        let own = &verbs.ports[port];
+        let state = own.state()?;
+        let room = own.completions.take_room((count * QUEUE_READS_MAX) as u32)?;
         let queue = |_| {
-            let pair = QueuePair::new(rail_at, &room.queue, QUEUE_READS_MAX as u32, false)?;
+            let pair = QueuePair::new(own, &room.queue, QUEUE_READS_MAX as u32, false)?;
             Ok(Queue { pair, posted: VecDeque::with_capacity(QUEUE_READS_MAX), first: 0 })
         };
-        let queues = (0..count).map(queue).collect::<Result<_, String>>()?;
-        Ok(Self { rail, stage: Stage::Made, port, queues, room, told_as, bytes: 0 })
+        let queues = (0..count).map(queue).collect::<Result<_, DeviceError>>()?;
+        Ok(Self { port, stage: Stage::Made, state, queues, room, told_as, bytes: 0 })
     }
 
     /// What the owner is told of it.
     pub(super) fn offer(&self) -> RailQueues {
         let queues = self.queues.iter().map(|queue| queue.pair.number()).collect();
-        RailQueues { address: self.port.address.clone(), queues }
+        RailQueues { address: self.state.address.clone(), queues }
     }
 
-    /// Connects the queue pairs to those of the owner. Errors, in words.
-    pub(super) fn connect(&mut self, owner: &RailQueues) -> Result<(), String> {
+    /// Connects the queue pairs to those of the owner.
+    pub(super) fn connect(&mut self, owner: &RailQueues) -> Result<(), DeviceError> {
         if owner.queues.is_empty() {
-            return Err("the owner has no queue pairs for it now".to_owned());
+            return Err(DeviceError::NoOwnerPairs);
         }
         if owner.queues.len() != self.queues.len() {
-            return Err(format!("{} queue pairs answer {}", owner.queues.len(), self.queues.len()));
+            return Err(DeviceError::Pairs { answered: owner.queues.len(), offered: self.queues.len() });
         }
-        let reads = self.port.address.reads.min(owner.address.reads_of_peers);
+        let reads = self.state.address.reads.min(owner.address.reads_of_peers);
         if reads == 0 {
-            return Err("its device serves no reads".to_owned());
+            return Err(DeviceError::NoReads);
         }
         for (queue, &number) in self.queues.iter_mut().zip(&owner.queues) {
-            queue.pair.connect(&self.port, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
+            queue.pair.connect(&self.state, &owner.address, number, Depth { reads, reads_of_peer: 0 })?;
         }
         Ok(())
     }
@@ -180,16 +182,16 @@ impl LinkRail {
         self.stage == Stage::Used && self.free_place().is_some()
     }
 
-    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors, in words:
-    /// the queue pair is of no use any more.
+    /// Posts what `next` gives, as a chain on the queue pair with the fewest reads; their bytes. Errors: the
+    /// queue pair is of no use any more.
     ///
     /// # Safety
     /// As for [`QueuePair::read`].
     pub(super) unsafe fn post(
         &mut self,
         transfer: u64,
-        mut next: impl FnMut(u64) -> Option<(Part, Read)>,
-    ) -> Result<u64, String> {
+        mut next: impl FnMut(u64) -> Option<(Extent, Read)>,
+    ) -> Result<u64, VerbsError> {
         let Some(place) = self.free_place() else { return Ok(0) };
         let queue = &mut self.queues[place];
         let room = CHAIN_MAX.min(QUEUE_READS_MAX - queue.posted.len());
@@ -198,12 +200,12 @@ impl LinkRail {
         while count < room && self.bytes < RAIL_BYTES_MAX {
             let number = queue.first.wrapping_add(queue.posted.len() as u16);
             let id = (self.told_as << TOLD_AS_SHIFT) | ((place as u64) << PLACE_SHIFT) | u64::from(number);
-            let Some((part, read)) = next(id) else { break };
-            self.bytes += part.len as usize;
+            let Some((extent, read)) = next(id) else { break };
+            self.bytes += extent.len as usize;
             chain[count] = read;
             count += 1;
-            // Noted before it is posted: where posting fails, nobody can tell which reads are under way.
-            queue.posted.push_back(PostedRead { transfer, part });
+            // Noted before it is posted: where posting fails, it is not known which reads are under way.
+            queue.posted.push_back(PostedRead { transfer, extent });
         }
         // SAFETY: the caller says so.
         unsafe { queue.pair.read(&chain[..count])? };
@@ -224,10 +226,10 @@ impl LinkRail {
         if before >= queue.posted.len() {
             return;
         }
-        for (at, PostedRead { transfer, part }) in queue.posted.drain(..=before).enumerate() {
+        for (at, PostedRead { transfer, extent }) in queue.posted.drain(..=before).enumerate() {
             let arrived = completed.status == 0 || at < before;
-            self.bytes -= part.len as usize;
-            ended.push(EndedRead { transfer, part, arrived });
+            self.bytes -= extent.len as usize;
+            ended.push(EndedRead { transfer, extent, arrived });
         }
         queue.first = queue.first.wrapping_add(before as u16 + 1);
     }
@@ -254,16 +256,17 @@ impl LinkRail {
             posted.extend(own);
         }
         let ended =
-            posted.into_iter().map(|PostedRead { transfer, part }| EndedRead { transfer, part, arrived: false });
+            posted.into_iter().map(|PostedRead { transfer, extent }| EndedRead { transfer, extent, arrived: false });
         (ended.collect(), self.room)
     }
 }
 
 impl ReaderConnection {
     /// What is offered to the owner.
-    pub(super) fn offer(rails: &[Result<LinkRail, String>], verbs: &Verbs, fingerprint: u64) -> Queues {
-        let none = |rail: usize| RailQueues { address: verbs.rails[rail].address(), queues: Vec::new() };
-        let offer = |(place, rail): (usize, &Result<LinkRail, _>)| rail.as_ref().map_or(none(place), LinkRail::offer);
+    pub(super) fn offer(rails: &[Result<ReaderRail, DeviceError>], verbs: &Verbs, fingerprint: u64) -> Queues {
+        let none = |rail: usize| RailQueues { address: verbs.ports[rail].address(), queues: Vec::new() };
+        let offer =
+            |(place, rail): (usize, &Result<ReaderRail, _>)| rail.as_ref().map_or(none(place), ReaderRail::offer);
         let rails = rails.iter().enumerate().map(offer).collect();
         Queues { fingerprint, rails }
     }
@@ -274,12 +277,12 @@ impl ReaderConnection {
 
     /// Whether nothing that was posted is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.rails.iter().flatten().all(LinkRail::is_idle)
+        self.rails.iter().flatten().all(ReaderRail::is_idle)
     }
 
     /// Whether no rail is used, or may prove to be of use.
     pub(super) fn is_hopeless(&self) -> bool {
-        self.choice.up() == 0 && !self.rails.iter().flatten().any(|rail| rail.stage.is_first())
+        self.policy.up() == 0 && !self.rails.iter().flatten().any(|rail| rail.stage.is_first())
     }
 
     /// Ends its queue pairs.

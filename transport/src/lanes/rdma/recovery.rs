@@ -1,22 +1,23 @@
-//! Rails of `rdma` that fail or slow: their queue pairs are ended, what they had not brought is read over the
-//! others, and both ends make new ones, which are tried before they are used. When is decided by
-//! [`crate::lanes::rails`].
+//! What is done where rails of `rdma` fail or slow down: their queue pairs are ended, what they had not delivered is
+//! read over the others, and both ends make new ones, which are tried before they are used. [`crate::lanes::rails`]
+//! decides when.
 
 use super::engine::Engine;
-use super::plan::{Part, READ_BYTES_MAX};
+use super::error::DeviceError;
+use super::plan::{Extent, READ_BYTES_MAX};
 use super::queue::Read;
-use super::reader::{LinkRail, ReaderConnection, Stage, told_as};
-use super::wire::{Attempt, RailAnew, kind};
+use super::reader::{ReaderConnection, ReaderRail, Stage, told_as};
+use super::wire::{Attempt, RemadeRail, kind};
+use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::lane_queue::now;
-use crate::lanes::rails::RailFault;
+use crate::lanes::rails::{RailFault, RailStep, Trial};
 use std::time::{Duration, Instant};
 
 /// How long the reads of a queue pair that was ended may take to complete, until it is destroyed.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// How long a rail may bring nothing of what it is asked for, whatever the others do: longer than its device asks
-/// again for what is not answered. One that gives up neither then holds no transfer for longer.
-const MUTE_MAX: Duration = Duration::from_secs(5);
+/// How long a rail may deliver nothing of what it is asked for, whatever the others do: longer than its device repeats
+/// what is not answered. So a device that neither delivers nor gives up holds no transfer for longer.
+pub(super) const MUTE_MAX: Duration = Duration::from_secs(5);
 /// How long the owner may take to answer for a rail, and then the reads by which it is tried.
 const TRIAL_MAX: Duration = Duration::from_secs(2);
 /// Reads by which a rail is tried, all at once.
@@ -25,7 +26,7 @@ const TRIAL_READS: u64 = 16;
 pub(super) const TRIAL: u64 = 0;
 
 impl Engine<'_> {
-    /// Judges rails, makes those anew whose time it is, and destroys queue pairs that do not end by themselves.
+    /// Puts rails aside, makes those anew whose pause is over, and destroys queue pairs that do not end by themselves.
     pub(super) fn attend_rails(&mut self) {
         let now = now();
         if self.deadline().is_none_or(|at| at > now) {
@@ -33,46 +34,42 @@ impl Engine<'_> {
         }
         for connection in self.readers.keys().copied().collect::<Vec<_>>() {
             self.pass_deadlines(connection, now);
-            while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none())
-                && let Some((place, fault)) = reader.choice.judge(now)
-            {
-                let speed = reader.choice.bytes_per_s(place) / 1e9;
-                self.put_aside(connection, place, fault, &format!("it reads {speed:.3} GB/s"));
-            }
-            if self.is_mute(connection, now).is_some() {
-                // This thread may have stood still, and what came meanwhile lies there.
-                (0..self.verbs.rails.len()).for_each(|rail| self.take(rail));
-            }
-            while let Some(place) = self.is_mute(connection, now) {
-                let reason = format!("nothing came for {MUTE_MAX:?}, and its device does not say why");
-                self.put_aside(connection, place, RailFault::Silent, &reason);
-            }
-            while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
-                let ReaderConnection { choice, rails, .. } = reader;
-                let Some(place) = choice.next_trial(now, |place| rails[place].is_none()) else { break };
-                if let Err(reason) = self.offer(connection, place, now) {
-                    self.not_tried(connection, place, false, &reason);
+            self.take_steps(connection);
+        }
+    }
+
+    /// Does what the policy for the rails of a link says.
+    fn take_steps(&mut self, connection: u64) {
+        let mut has_looked = false;
+        while let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) {
+            let (ReaderConnection { policy, rails, .. }, now) = (reader, now());
+            match policy.next_step(now, |place| rails[place].is_none()) {
+                Some(RailStep::PutAside { fault: RailFault::Silent, .. }) if !has_looked => {
+                    // This thread may have been stalled. What came meanwhile lies in the completion queues.
+                    (0..self.verbs.ports.len()).for_each(|port| self.take(port));
+                    has_looked = true;
                 }
+                Some(RailStep::PutAside { rail, fault, reason }) => self.put_aside(connection, rail, fault, &reason),
+                Some(RailStep::Try(rail)) => {
+                    if let Err(error) = self.offer(connection, rail, now) {
+                        self.not_tried(connection, rail, false, &error.to_string());
+                    }
+                }
+                Some(RailStep::GiveUp) => self.lose(connection, "none of its rails can be used"),
+                None => return,
             }
         }
     }
 
-    /// A rail of a link that brings nothing for too long.
-    fn is_mute(&self, connection: u64, now: Instant) -> Option<usize> {
-        let reader = self.readers.get(&connection).filter(|reader| reader.ended.is_none())?;
-        reader.choice.mute().filter(|&(_, since)| now >= since + MUTE_MAX).map(|(place, _)| place)
-    }
-
-    /// When to look after rails next.
+    /// Returns when to look after rails next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_reader = |reader: &ReaderConnection| {
             let stages = reader.rails.iter().flatten().filter_map(|rail| stage_ends(rail.stage));
             let whole = reader.ended.map(|at| at + FLUSH_MAX);
-            // While queue pairs end, their rail waits for that alone.
-            let choice = reader.choice.deadline().filter(|_| reader.ended.is_none());
-            let waits = reader.rails.iter().flatten().any(|rail| matches!(rail.stage, Stage::Ended(_)));
-            let mute = reader.choice.mute().filter(|_| reader.ended.is_none()).map(|(_, since)| since + MUTE_MAX);
-            stages.chain(whole).chain(choice.filter(|_| !waits)).chain(mute).min()
+            // Of a rail that was put aside, the queue pairs end first.
+            let steps = || reader.policy.deadline(|place| reader.rails[place].is_none());
+            let steps = if reader.ended.is_none() { steps() } else { None };
+            stages.chain(whole).chain(steps).min()
         };
         self.readers.values().filter_map(of_reader).min()
     }
@@ -104,16 +101,16 @@ impl Engine<'_> {
     pub(super) fn destroy_reader(&mut self, connection: u64) {
         let Some(reader) = self.readers.remove(&connection) else { return };
         for rail in reader.rails.into_iter().flatten() {
-            let number = rail.rail;
-            self.given_up.push((number, rail.destroy().1));
+            let port = rail.port;
+            self.given_up.push((port, rail.destroy().1));
         }
     }
 
     /// Gives back the room of completions that queue pairs had which were destroyed, once all that they completed
     /// was taken.
     pub(super) fn give_back_room(&mut self) {
-        for (rail, room) in std::mem::take(&mut self.given_up) {
-            self.take(rail);
+        for (port, room) in std::mem::take(&mut self.given_up) {
+            self.take(port);
             drop(room);
         }
     }
@@ -122,10 +119,10 @@ impl Engine<'_> {
     fn destroy(&mut self, connection: u64, place: usize) {
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let Some(rail) = reader.rails[place].take() else { return };
-        let number = rail.rail;
+        let port = rail.port;
         let (mut ended, room) = rail.destroy();
-        self.given_up.push((number, room));
-        // A trial that is not over is told of by whoever has it destroyed.
+        self.given_up.push((port, room));
+        // The caller reports a trial that is not over.
         ended.retain(|read| read.transfer != TRIAL);
         self.account(connection, place, &mut ended);
         self.pump(connection);
@@ -144,15 +141,15 @@ impl Engine<'_> {
         }
     }
 
-    /// A rail is not used any more. What it had not brought is read over others as soon as it is certain not to
-    /// come. The last one takes the link along: the peer is reached over another lane.
+    /// Stops using a rail. What it had not delivered is read over others as soon as it is certain not to come. The last
+    /// one takes the link along: the peer is reached over another lane.
     pub(super) fn put_aside(&mut self, connection: u64, place: usize, fault: RailFault, reason: &str) {
         let now = now();
         let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
         let Some(rail) = reader.rails[place].as_mut().filter(|rail| rail.stage == Stage::Used) else { return };
         rail.fail(now);
-        let (link, name) = (reader.link.clone(), self.verbs.rails[rail.rail].name.clone());
-        reader.choice.put_aside(place, now);
+        let (link, name) = (reader.link.clone(), self.verbs.ports[rail.port].name.clone());
+        reader.policy.put_aside(place, now);
         let is_last = reader.is_hopeless();
         self.agent.rail_put_aside(&link, &name, fault, reason);
         if is_last {
@@ -165,7 +162,7 @@ impl Engine<'_> {
     /// Destroys the queue pairs of a rail that were ended, once nothing is under way.
     fn destroy_if_idle(&mut self, connection: u64, place: usize) {
         let Some(reader) = self.readers.get(&connection).filter(|reader| reader.ended.is_none()) else { return };
-        let idle = |rail: &LinkRail| matches!(rail.stage, Stage::Ended(_)) && rail.is_idle();
+        let idle = |rail: &ReaderRail| matches!(rail.stage, Stage::Ended(_)) && rail.is_idle();
         if reader.rails[place].as_ref().is_some_and(idle) {
             self.destroy(connection, place);
         }
@@ -177,32 +174,32 @@ impl Engine<'_> {
         (0..places).for_each(|place| self.destroy_if_idle(connection, place));
     }
 
-    /// Makes queue pairs for a rail, and asks the owner for its own. Errors, in words.
-    fn offer(&mut self, connection: u64, place: usize, now: Instant) -> Result<(), String> {
+    /// Makes queue pairs for a rail, and asks the owner for its own.
+    fn offer(&mut self, connection: u64, place: usize, now: Instant) -> Result<(), DeviceError> {
         let Some(reader) = self.readers.get_mut(&connection) else { return Ok(()) };
         reader.attempts += 1;
         let told_as = told_as(connection, place, reader.attempts);
-        let mut rail = LinkRail::new(self.verbs, reader.way.rails[place], told_as)?;
+        let mut rail = ReaderRail::new(self.verbs, place, told_as)?;
         let which = Attempt { rail: place as u8, number: reader.attempts };
         let queues = rail.offer();
         rail.stage = Stage::Offered(now, which);
         reader.rails[place] = Some(rail);
-        reader.channel.push(kind::RAIL, &RailAnew { which, queues }.encode(), None);
+        reader.channel.push(kind::RAIL, &RemadeRail { which, queues }.encode(), None);
         self.flush_reader(connection);
         Ok(())
     }
 
     /// The owner answers for a rail.
-    pub(super) fn answered(&mut self, connection: u64, answer: RailAnew) {
-        let RailAnew { which, queues } = answer;
+    pub(super) fn answered(&mut self, connection: u64, answer: RemadeRail) {
+        let RemadeRail { which, queues } = answer;
         let place = usize::from(which.rail);
         let Some(reader) = self.readers.get_mut(&connection) else { return };
-        let offered = |rail: &&mut LinkRail| matches!(rail.stage, Stage::Offered(_, own) if own == which);
-        // Who answers late is not waited for any more.
+        let offered = |rail: &&mut ReaderRail| matches!(rail.stage, Stage::Offered(_, own) if own == which);
+        // An answer that comes too late is not waited for any more.
         let Some(rail) = reader.rails.get_mut(place).and_then(Option::as_mut).filter(offered) else { return };
-        if let Err(reason) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
+        if let Err(error) = rail.connect(&queues).and_then(|()| self.try_out(connection, place)) {
             self.destroy(connection, place);
-            self.not_tried(connection, place, false, &reason);
+            self.not_tried(connection, place, false, &error.to_string());
         }
     }
 
@@ -212,22 +209,22 @@ impl Engine<'_> {
         for place in 0..places {
             let rail = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
             if rail.is_some_and(|rail| rail.stage == Stage::Made)
-                && let Err(reason) = self.try_out(connection, place)
+                && let Err(error) = self.try_out(connection, place)
             {
                 self.destroy(connection, place);
-                self.not_tried(connection, place, true, &reason);
+                self.not_tried(connection, place, true, &error.to_string());
             }
         }
     }
 
-    /// Reads over a rail that nobody else uses yet. Errors, in words.
-    fn try_out(&mut self, connection: u64, place: usize) -> Result<(), String> {
+    /// Reads over a rail that no transfer uses yet.
+    fn try_out(&mut self, connection: u64, place: usize) -> Result<(), DeviceError> {
         let Some(reader) = self.readers.get_mut(&connection) else { return Ok(()) };
         let Some(rail) = &mut reader.rails[place] else { return Ok(()) };
         let scratch = &self.verbs.scratch;
-        let keys = self.verbs.rails[rail.rail].keys(scratch).ok_or("nowhere to read to")?;
+        let keys = self.verbs.ports[rail.port].keys(scratch).ok_or(DeviceError::NoScratch)?;
         let Some(region) = reader.way.any_region().and_then(|id| reader.way.owner.region(id)) else {
-            self.tried(connection, place, None);
+            self.tried(connection, place, Trial::Works);
             return Ok(());
         };
         let len = region.len.min(READ_BYTES_MAX as u64).min(scratch.len() as u64) as u32;
@@ -235,7 +232,7 @@ impl Engine<'_> {
         let is_first = rail.stage.is_first();
         let mut left = if is_first { 1 } else { TRIAL_READS };
         rail.stage = Stage::Tried { since: now(), missing: left * u64::from(len), is_first };
-        let part = Part { run: 0, from: 0, to: 0, len, is_first: false };
+        let extent = Extent { run: 0, from: 0, to: 0, len, is_first: false };
         let read = |id| Read {
             id,
             remote_key: region.keys[place],
@@ -247,12 +244,12 @@ impl Engine<'_> {
         while left > 0 {
             let next = |id| {
                 left = left.checked_sub(1)?;
-                Some((part, read(id)))
+                Some((extent, read(id)))
             };
             // SAFETY: the scratch is registered, longer than a read, held as long as the devices, and nobody looks
             // at what is in it.
             if unsafe { rail.post(TRIAL, next)? } == 0 {
-                return Err("there is no room for the reads that try it".to_owned());
+                return Err(DeviceError::NoRoomToTry);
             }
         }
         Ok(())
@@ -267,25 +264,25 @@ impl Engine<'_> {
             *missing -= bytes;
             if *missing == 0 {
                 let seconds = now().duration_since(*since).as_secs_f64().max(1e-9);
-                let speed = (TRIAL_READS * bytes) as f64 / seconds;
-                let speed = (!*is_first).then_some(speed);
-                self.tried(connection, place, speed);
+                let measured = Trial::Measured((TRIAL_READS * bytes) as f64 / seconds);
+                let trial = if *is_first { Trial::Works } else { measured };
+                self.tried(connection, place, trial);
             }
         }
     }
 
-    /// A rail was tried, and reads so many bytes a second where that was measured.
-    fn tried(&mut self, connection: u64, place: usize, speed: Option<f64>) {
+    /// Uses a rail that was tried, if it did well enough.
+    fn tried(&mut self, connection: u64, place: usize, trial: Trial) {
         let Some(reader) = self.readers.get_mut(&connection) else { return };
         let link = reader.link.clone();
-        if !reader.choice.tried(place, Some(speed), now()) {
+        if !reader.policy.tried(place, trial, now()) {
             return self.destroy(connection, place);
         }
         if let Some(rail) = &mut reader.rails[place] {
             let is_first = rail.stage.is_first();
             rail.stage = Stage::Used;
             if !is_first {
-                self.agent.rail_returned(&link, &self.verbs.rails[rail.rail].name);
+                self.agent.rail_returned(&link, &self.verbs.ports[rail.port].name);
             }
         }
         self.count_rails();
@@ -295,14 +292,14 @@ impl Engine<'_> {
     /// A rail could not be tried, or brought nothing. A link that has no other ends. `is_first`: it never did.
     fn not_tried(&mut self, connection: u64, place: usize, is_first: bool, reason: &str) {
         let Some(reader) = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none()) else { return };
-        let rail = &self.verbs.rails[reader.way.rails[place]].name;
+        let rail = &self.verbs.ports[place].name;
         if is_first {
             self.agent.rail_put_aside(&reader.link, rail, RailFault::Failed, reason);
         } else {
             let peer = &reader.link.name;
             tracing::debug!(worker = self.agent.config.name, peer, rail, reason, "a rail stays aside");
         }
-        reader.choice.tried(place, None, now());
+        reader.policy.tried(place, Trial::Failed, now());
         if reader.is_hopeless() {
             return self.lose(connection, &format!("{rail}: {reason}"));
         }
@@ -312,7 +309,7 @@ impl Engine<'_> {
     /// Notes how many rails there are.
     pub(super) fn count_rails(&self) {
         let live = self.readers.values().filter(|reader| reader.ended.is_none());
-        let rails = live.map(|reader| (reader.choice.up(), reader.rails.len()));
+        let rails = live.map(|reader| (reader.policy.up(), reader.rails.len()));
         let (up, all) = rails.fold((0, 0), |(up, all), (more_up, more)| (up + more_up, all + more));
         self.agent.counts.rails(Lane::Rdma, up, all - up);
     }

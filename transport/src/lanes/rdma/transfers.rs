@@ -1,13 +1,15 @@
 //! What the lane's thread does for transfers: it posts their reads on the rails, in turns, and accounts for each one.
 
+use super::completions::Completed;
 use super::engine::Engine;
-use super::plan::{Next, Part, READ_BYTES_MAX, ReadPlan};
-use super::queue::Completed;
+use super::plan::{Extent, Next, READ_BYTES_MAX, ReadPlan};
 use super::reader::{EndedRead, ReaderConnection, Stage, whose};
 use super::recovery::TRIAL;
+use super::verbs::VerbsError;
 use super::wire::kind;
 use crate::agent::event::{TransferError, TransferId};
-use crate::lanes::lane_queue::{Open, Posted, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::{Open, Posted};
 use crate::lanes::rails::RailFault;
 use crate::transfer::Work;
 use crate::transfer::prepared::PlanGuard;
@@ -32,19 +34,19 @@ pub(super) struct Active {
 impl Active {
     /// A read of it is over. `again`: if it did not bring its bytes, they are read once more. Whether the transfer
     /// is over.
-    fn account(&mut self, part: Part, arrived: bool, again: bool) -> bool {
+    fn account(&mut self, extent: Extent, arrived: bool, again: bool) -> bool {
         self.under_way -= 1;
         if arrived {
-            self.missing -= u64::from(part.len);
-            self.open.brought(part.len.into());
-            let run = &mut self.plan.runs[part.run as usize];
-            run.missing -= part.len as usize;
+            self.missing -= u64::from(extent.len);
+            self.open.delivered(extent.len.into());
+            let run = &mut self.plan.runs[extent.run as usize];
+            run.missing -= extent.len as usize;
             if run.missing == 0 {
                 let (id, gate, bytes) = (self.open.id().unwrap_or(TransferId(0)), run.gate, run.bytes);
                 note(Moment::Read, id, &self.open.link, || (gate, bytes));
             }
         } else if again {
-            self.plan.put_back(part);
+            self.plan.put_back(extent);
         } else {
             self.given_up.get_or_insert(TransferError::PeerGone);
         }
@@ -103,9 +105,9 @@ impl Engine<'_> {
                 continue;
             }
             shut = 0;
-            let ReaderConnection { rails, choice, .. } = reader;
+            let ReaderConnection { rails, policy, .. } = reader;
             let has_room = |place: usize| rails[place].as_ref().is_some_and(|rail| rail.has_room());
-            let Some(place) = choice.pick(READ_BYTES_MAX as u64, has_room) else { break };
+            let Some(place) = policy.pick(READ_BYTES_MAX as u64, has_room) else { break };
             let Some(rail) = &mut rails[place] else { break };
             let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
             // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is
@@ -115,22 +117,22 @@ impl Engine<'_> {
                     if plan.peek(word) != Next::Open {
                         return None;
                     }
-                    let part = plan.take()?;
-                    let run = &plan.runs[part.run as usize];
-                    if part.is_first {
+                    let extent = plan.take()?;
+                    let run = &plan.runs[extent.run as usize];
+                    if extent.is_first {
                         note(Moment::Begun, id.unwrap_or(TransferId(0)), link, || (run.gate, run.bytes));
                     }
                     active.under_way += 1;
-                    Some((part, plan.read(&part, place, read)))
+                    Some((extent, plan.read(&extent, place, read)))
                 })
             };
             let now = now();
             active.open.begin(now);
             active.busy.get_or_insert(now);
             match posted {
-                Ok(bytes) => choice.ask(place, bytes, true, now),
-                Err(reason) => {
-                    failure = Some((place, reason));
+                Ok(bytes) => policy.ask(place, bytes, true, now),
+                Err(error) => {
+                    failure = Some((place, error));
                     break;
                 }
             }
@@ -140,25 +142,25 @@ impl Engine<'_> {
             reader.channel.push(kind::WATCH, &wanted.to_le_bytes(), None);
             self.flush_reader(connection);
         }
-        if let Some((place, reason)) = failure {
-            self.put_aside(connection, place, RailFault::Failed, &format!("a read cannot be posted: {reason}"));
+        if let Some((place, error)) = failure {
+            self.put_aside(connection, place, RailFault::Failed, &format!("a read cannot be posted: {error}"));
         }
     }
 
-    /// Takes the completions of which a rail tells.
-    pub(super) fn complete(&mut self, rail: usize) {
-        if let Err(reason) = self.verbs.rails[rail].completions.arm_told() {
-            self.rail_is_deaf(rail, &reason);
+    /// Takes the completions that a port announces.
+    pub(super) fn complete(&mut self, port: usize) {
+        if let Err(error) = self.verbs.ports[port].completions.arm_told() {
+            self.port_is_deaf(port, &error);
         }
-        self.take(rail);
+        self.take(port);
     }
 
-    /// Takes all completions of a rail, of whatever links.
-    pub(super) fn take(&mut self, rail: usize) {
+    /// Takes all completions of a port, of whatever links.
+    pub(super) fn take(&mut self, port: usize) {
         let (mut taken, mut touched) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.touched));
         taken.clear();
-        if let Err(reason) = self.verbs.rails[rail].completions.take(&mut taken) {
-            self.rail_is_deaf(rail, &reason);
+        if let Err(error) = self.verbs.ports[port].completions.take(&mut taken) {
+            self.port_is_deaf(port, &error);
         }
         for completed in &taken {
             let (connection, place) = whose(completed.id);
@@ -181,28 +183,29 @@ impl Engine<'_> {
         let Some(rail) = own else { return };
         let mut ended = std::mem::take(&mut self.ended);
         rail.completed(completed, &mut ended);
-        let (stage, number) = (rail.stage, rail.rail);
-        let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.part.len)).sum();
+        let (stage, port) = (rail.stage, rail.port);
+        let brought = ended.iter().filter(|read| read.arrived).map(|read| u64::from(read.extent.len)).sum();
         if brought > 0 && stage == Stage::Used {
-            reader.choice.brought(place, brought, now());
+            reader.policy.delivered(place, brought, now());
         }
         self.progressed |= !ended.is_empty();
         self.account(connection, place, &mut ended);
         self.ended = ended;
         if completed.status != 0 {
-            let reason = self.verbs.rails[number].domain.context.library.describe(completed.status);
+            let reason = self.verbs.ports[port].domain.context.library.describe(completed.status);
             self.rail_failed(connection, place, stage, &reason);
         }
     }
 
-    /// Nothing is known any more of what is read over a rail: no link uses it.
-    fn rail_is_deaf(&mut self, rail: usize, reason: &str) {
+    /// Ends the rails of a port whose completions cannot be taken: nothing is known any more of what is read there.
+    fn port_is_deaf(&mut self, port: usize, error: &VerbsError) {
+        let reason = format!("its completions cannot be taken: {error}");
         for connection in self.readers.keys().copied().collect::<Vec<_>>() {
             let places = self.readers.get(&connection).map_or(0, |reader| reader.rails.len());
             for place in 0..places {
                 let own = self.readers.get(&connection).and_then(|reader| reader.rails[place].as_ref());
-                if let Some(stage) = own.filter(|own| own.rail == rail).map(|own| own.stage) {
-                    self.rail_failed(connection, place, stage, reason);
+                if let Some(stage) = own.filter(|own| own.port == port).map(|own| own.stage) {
+                    self.rail_failed(connection, place, stage, &reason);
                 }
             }
         }
@@ -210,15 +213,15 @@ impl Engine<'_> {
 
     /// Accounts for reads of a rail that are over.
     pub(super) fn account(&mut self, connection: u64, place: usize, ended: &mut Vec<EndedRead>) {
-        for EndedRead { transfer, part, arrived } in ended.drain(..) {
+        for EndedRead { transfer, extent, arrived } in ended.drain(..) {
             if transfer == TRIAL {
-                self.trial_read(connection, place, arrived, u64::from(part.len));
+                self.trial_read(connection, place, arrived, u64::from(extent.len));
                 continue;
             }
             let Some(active) = self.actives.get_mut(&transfer) else { continue };
             let reader = self.readers.get_mut(&connection).filter(|reader| reader.ended.is_none());
             let again = reader.is_some() && active.given_up.is_none();
-            if active.account(part, arrived, again) {
+            if active.account(extent, arrived, again) {
                 self.finish(transfer);
             } else if let Some(reader) =
                 reader.filter(|reader| !arrived && again && !reader.waiting.contains(&transfer))

@@ -13,6 +13,7 @@ pub(super) mod pretended;
 mod tests;
 
 use layout::{Completion, DeviceAttributes, Gid, PairAttributes, PairInit, PortAttributes, Request};
+use rustix::io::Errno;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -98,19 +99,59 @@ fn symbol(handle: NonNull<c_void>, name: &str) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) })
 }
 
-/// What the last call that failed says.
-fn last_error() -> io::Error {
-    io::Error::last_os_error()
+/// Why the library cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RdmaLibraryError {
+    /// The system does not load it.
+    #[error("libibverbs cannot be loaded: {0} (apt install libibverbs1 ibverbs-providers)")]
+    NotLoaded(String),
+    /// It lacks a function.
+    #[error("libibverbs is too old: {file} lacks {function} (rdma-core 15 or newer has it)")]
+    TooOld {
+        /// Where it was found.
+        file: String,
+        /// The first function that it lacks.
+        function: &'static str,
+    },
 }
 
-/// What a call says that answers with the number of an error.
-fn outcome(code: c_int) -> io::Result<()> {
+/// A call of the library, or of a device's driver, that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {errno}")]
+pub(crate) struct VerbsError {
+    /// As libibverbs names it.
+    pub(crate) call: &'static str,
+    pub(crate) errno: Errno,
+}
+
+/// Returns the reason for which the last call failed.
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// Interprets the answer of a call that answers with the number of an error.
+fn outcome(code: c_int) -> Result<(), Errno> {
     match code {
         0 => Ok(()),
         // Some drivers answer so and leave the number where C libraries do.
         -1 => Err(last_error()),
-        code => Err(io::Error::from_raw_os_error(code.saturating_abs())),
+        code => Err(Errno::from_raw_os_error(code.saturating_abs())),
     }
+}
+
+/// Checks the answer of `call`, which is the number of an error.
+fn done(call: &'static str, code: c_int) -> Result<(), VerbsError> {
+    outcome(code).map_err(|errno| VerbsError { call, errno })
+}
+
+/// Checks the answer of `call`, which is what it made, or null.
+fn made<T>(call: &'static str, raw: *mut T) -> Result<NonNull<T>, VerbsError> {
+    NonNull::new(raw).ok_or_else(|| VerbsError { call, errno: last_error() })
+}
+
+/// Finds a function of a device's driver, which all of them have.
+fn of_driver<F>(call: &'static str, function: Option<F>) -> Result<F, VerbsError> {
+    function.ok_or(VerbsError { call, errno: Errno::NOTSUP })
 }
 
 /// Something was ended. Where it was not, that is told, and it is left to the kernel: of a queue pair libibverbs
@@ -127,14 +168,14 @@ fn ended(what: &str, code: c_int) {
 }
 
 impl Library {
-    /// The library of this system, which is loaded the first time. Errors: why it cannot be used, in words.
-    pub(crate) fn of_system() -> Result<Arc<Self>, String> {
-        static LIBRARY: OnceLock<Result<Arc<Library>, String>> = OnceLock::new();
+    /// Returns the library of this system, which is loaded the first time.
+    pub(crate) fn of_system() -> Result<Arc<Self>, RdmaLibraryError> {
+        static LIBRARY: OnceLock<Result<Arc<Library>, RdmaLibraryError>> = OnceLock::new();
         LIBRARY.get_or_init(|| Self::load(FILE).map(Arc::new)).clone()
     }
 
-    /// Loads the library that is in this file. Errors: why it cannot be used, in words.
-    fn load(file: &CStr) -> Result<Self, String> {
+    /// Loads the library that is in this file.
+    fn load(file: &CStr) -> Result<Self, RdmaLibraryError> {
         // SAFETY: the name ends with a nul. What the library does when it is loaded is its own affair.
         let handle = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let Some(handle) = NonNull::new(handle) else {
@@ -143,12 +184,10 @@ impl Library {
             // SAFETY: not null, so a string that stays until the next call of this thread.
             let why = NonNull::new(text).map(|text| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy());
             let why = why.unwrap_or_else(|| file.to_string_lossy());
-            return Err(format!("libibverbs cannot be loaded: {why} (apt install libibverbs1 ibverbs-providers)"));
+            return Err(RdmaLibraryError::NotLoaded(why.into_owned()));
         };
-        Self::of(handle).map_err(|lacks| {
-            let file = file.to_string_lossy();
-            format!("libibverbs is too old: {file} lacks {lacks} (rdma-core 15 or newer has it)")
-        })
+        Self::of(handle)
+            .map_err(|function| RdmaLibraryError::TooOld { file: file.to_string_lossy().into_owned(), function })
     }
 
     /// What the status of a completion is called.
@@ -164,24 +203,24 @@ impl Library {
 }
 
 /// The devices that there are.
-pub(crate) struct Devices {
+pub(crate) struct DeviceList {
     library: Arc<Library>,
     list: NonNull<*mut layout::Device>,
     count: usize,
 }
 
-impl Devices {
+impl DeviceList {
     /// Looks for them.
-    pub(crate) fn new(library: &Arc<Library>) -> io::Result<Self> {
+    pub(crate) fn new(library: &Arc<Library>) -> Result<Self, VerbsError> {
         let mut count = 0;
         // SAFETY: the count is written, and the list is this value's.
         let list = unsafe { (library.get_devices)(&mut count) };
-        let list = NonNull::new(list).ok_or_else(last_error)?;
+        let list = made("ibv_get_device_list", list)?;
         Ok(Self { library: library.clone(), list, count: usize::try_from(count).unwrap_or(0) })
     }
 
     /// The name of each, and what opens it.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (String, impl Fn() -> io::Result<Context>)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (String, impl Fn() -> Result<Context, VerbsError>)> {
         // SAFETY: the list has so many, and stays as long as this value.
         let devices = unsafe { std::slice::from_raw_parts(self.list.as_ptr(), self.count) };
         devices.iter().map(move |&device| {
@@ -196,7 +235,7 @@ impl Devices {
             let open = move || {
                 // SAFETY: it is a device of the list, which this closure borrows.
                 let raw = unsafe { (self.library.open_device)(device) };
-                let raw = NonNull::new(raw).ok_or_else(last_error)?;
+                let raw = made("ibv_open_device", raw)?;
                 Ok(Context { library: self.library.clone(), raw })
             };
             (name, open)
@@ -204,7 +243,7 @@ impl Devices {
     }
 }
 
-impl Drop for Devices {
+impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: it is a list of the library's. Devices that are open stay.
         unsafe { (self.library.free_devices)(self.list.as_ptr()) }
@@ -224,28 +263,31 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// What the device can.
-    pub(crate) fn attributes(&self) -> io::Result<DeviceAttributes> {
+    pub(crate) fn attributes(&self) -> Result<DeviceAttributes, VerbsError> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: the device is open, and what is written is as large.
-        outcome(unsafe { (self.library.query_device)(self.raw.as_ptr(), attributes.as_mut_ptr()) })?;
+        let code = unsafe { (self.library.query_device)(self.raw.as_ptr(), attributes.as_mut_ptr()) };
+        done("ibv_query_device", code)?;
         // SAFETY: it is made of numbers, of which nought is one.
         Ok(unsafe { attributes.assume_init() })
     }
 
     /// How a port is.
-    pub(crate) fn port(&self, number: u8) -> io::Result<PortAttributes> {
+    pub(crate) fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: the device is open, and what is written is no larger.
-        outcome(unsafe { (self.library.query_port)(self.raw.as_ptr(), number, attributes.as_mut_ptr()) })?;
+        let code = unsafe { (self.library.query_port)(self.raw.as_ptr(), number, attributes.as_mut_ptr()) };
+        done("ibv_query_port", code)?;
         // SAFETY: it is made of numbers, of which nought is one.
         Ok(unsafe { attributes.assume_init() })
     }
 
     /// An entry of a port's table of GIDs.
-    pub(crate) fn gid(&self, port: u8, index: u8) -> io::Result<[u8; 16]> {
+    pub(crate) fn gid(&self, port: u8, index: u8) -> Result<[u8; 16], VerbsError> {
         let mut gid = Gid::default();
         // SAFETY: the device is open, and what is written is as large.
-        outcome(unsafe { (self.library.query_gid)(self.raw.as_ptr(), port, c_int::from(index), &mut gid) })?;
+        let code = unsafe { (self.library.query_gid)(self.raw.as_ptr(), port, c_int::from(index), &mut gid) };
+        done("ibv_query_gid", code)?;
         Ok(gid.0)
     }
 }
@@ -258,28 +300,33 @@ impl Drop for Context {
 }
 
 /// What belongs together on a device: queue pairs, and the memory that they reach.
-pub(crate) struct Domain {
+pub(crate) struct ProtectionDomain {
     pub(crate) context: Arc<Context>,
     raw: NonNull<layout::Domain>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Domain {}
+unsafe impl Send for ProtectionDomain {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Domain {}
+unsafe impl Sync for ProtectionDomain {}
 
-impl Domain {
-    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
+impl ProtectionDomain {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, VerbsError> {
         // SAFETY: the device is open.
         let raw = unsafe { (context.library.make_domain)(context.raw.as_ptr()) };
-        Ok(Self { context: context.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
+        Ok(Self { context: context.clone(), raw: made("ibv_alloc_pd", raw)? })
     }
 
     /// Lends the device the memory at `address`, which is pinned as long as the value lives.
     ///
     /// # Safety
     /// So many bytes are mapped there as long as the value lives.
-    pub(crate) unsafe fn register(self: &Arc<Self>, address: usize, len: usize, access: c_uint) -> io::Result<Region> {
+    pub(crate) unsafe fn register(
+        self: &Arc<Self>,
+        address: usize,
+        len: usize,
+        access: c_uint,
+    ) -> Result<MemoryRegion, VerbsError> {
         let (library, pointer) = (&self.context.library, std::ptr::without_provenance_mut(address));
         let raw = match library.register_relaxed {
             // SAFETY: the caller says so. The address is both where it is and how it is addressed.
@@ -289,7 +336,7 @@ impl Domain {
             // SAFETY: the caller says so.
             None => unsafe { (library.register)(self.raw.as_ptr(), pointer, len, access as c_int) },
         };
-        Ok(Region { domain: self.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
+        Ok(MemoryRegion { domain: self.clone(), raw: made("ibv_reg_mr", raw)? })
     }
 
     /// Lends the device a memory of another device, by its dma-buf, as if it were at `address`. `None`: the
@@ -300,17 +347,16 @@ impl Domain {
         address: usize,
         len: usize,
         access: c_uint,
-    ) -> Option<io::Result<Region>> {
+    ) -> Option<Result<MemoryRegion, VerbsError>> {
         let register = self.context.library.register_dma_buf?;
         let access = (access | layout::RELAXED_ORDERING) as c_int;
         // SAFETY: the kernel looks at the file, and refuses what is none of a device's.
         let raw = unsafe { register(self.raw.as_ptr(), offset, len, address as u64, file, access) };
-        let region = NonNull::new(raw).ok_or_else(last_error);
-        Some(region.map(|raw| Region { domain: self.clone(), raw }))
+        Some(made("ibv_reg_dmabuf_mr", raw).map(|raw| MemoryRegion { domain: self.clone(), raw }))
     }
 }
 
-impl Drop for Domain {
+impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this: whatever was made in it holds it.
         ended("protection domain", unsafe { (self.context.library.end_domain)(self.raw.as_ptr()) });
@@ -318,17 +364,17 @@ impl Drop for Domain {
 }
 
 /// Memory that a device may use.
-pub(crate) struct Region {
-    domain: Arc<Domain>,
+pub(crate) struct MemoryRegion {
+    domain: Arc<ProtectionDomain>,
     raw: NonNull<layout::Region>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Region {}
+unsafe impl Send for MemoryRegion {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MemoryRegion {}
 
-impl Region {
+impl MemoryRegion {
     /// The key for requests of this end.
     pub(crate) fn local_key(&self) -> u32 {
         // SAFETY: it is registered, and the library does not change it.
@@ -342,7 +388,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this.
         ended("registration", unsafe { (self.domain.context.library.deregister)(self.raw.as_ptr()) });
@@ -350,23 +396,23 @@ impl Drop for Region {
 }
 
 /// Where completions are told that are waited for.
-pub(crate) struct Channel {
+pub(crate) struct CompletionChannel {
     context: Arc<Context>,
     raw: NonNull<layout::Channel>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Channel {}
+unsafe impl Send for CompletionChannel {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Channel {}
+unsafe impl Sync for CompletionChannel {}
 
-impl Channel {
+impl CompletionChannel {
     /// One that does not block.
-    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, VerbsError> {
         // SAFETY: the device is open.
         let raw = unsafe { (context.library.make_channel)(context.raw.as_ptr()) };
-        let new = Self { context: context.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? };
-        rustix::io::ioctl_fionbio(new.fd(), true)?;
+        let new = Self { context: context.clone(), raw: made("ibv_create_comp_channel", raw)? };
+        rustix::io::ioctl_fionbio(new.fd(), true).map_err(|errno| VerbsError { call: "ioctl FIONBIO", errno })?;
         Ok(new)
     }
 
@@ -389,7 +435,7 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for CompletionChannel {
     fn drop(&mut self) {
         // SAFETY: nobody uses it after this: queues that tell there hold it.
         ended("completion channel", unsafe { (self.context.library.end_channel)(self.raw.as_ptr()) });
@@ -398,7 +444,7 @@ impl Drop for Channel {
 
 /// Where a device puts the completions of some queue pairs.
 pub(crate) struct CompletionQueue {
-    channel: Arc<Channel>,
+    channel: Arc<CompletionChannel>,
     raw: NonNull<layout::CompletionQueue>,
 }
 
@@ -409,13 +455,13 @@ unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// Room for `entries`; when armed, the channel tells `number` at the next one.
-    pub(crate) fn new(channel: &Arc<Channel>, entries: u32, number: u64) -> io::Result<Self> {
+    pub(crate) fn new(channel: &Arc<CompletionChannel>, entries: u32, number: u64) -> Result<Self, VerbsError> {
         let context = &channel.context;
         let (entries, number) = (entries as c_int, std::ptr::without_provenance_mut(number as usize));
         // SAFETY: the device is open, and the channel is one of its own. The number is only handed back.
         let raw =
             unsafe { (context.library.make_queue)(context.raw.as_ptr(), entries, number, channel.raw.as_ptr(), 0) };
-        Ok(Self { channel: channel.clone(), raw: NonNull::new(raw).ok_or_else(last_error)? })
+        Ok(Self { channel: channel.clone(), raw: made("ibv_create_cq", raw)? })
     }
 
     fn calls(&self) -> &layout::ContextCalls {
@@ -423,19 +469,22 @@ impl CompletionQueue {
         unsafe { &self.channel.context.raw.as_ref().calls }
     }
 
-    /// The next completion is told. Who then sleeps must look first: what came before is not told.
-    pub(crate) fn arm(&self) -> io::Result<()> {
-        let notify = self.calls().notify.ok_or_else(no_call)?;
+    /// Has the next completion announced. A thread must look before it sleeps: what came before is not announced.
+    pub(crate) fn arm(&self) -> Result<(), VerbsError> {
+        const CALL: &str = "ibv_req_notify_cq";
+        let notify = of_driver(CALL, self.calls().notify)?;
         // SAFETY: the queue is alive.
-        outcome(unsafe { notify(self.raw.as_ptr(), 0) })
+        done(CALL, unsafe { notify(self.raw.as_ptr(), 0) })
     }
 
     /// Takes completions, as many as there is room for. What the device wrote before one is seen by this thread then.
-    pub(crate) fn poll<'a>(&self, room: &'a mut [MaybeUninit<Completion>]) -> io::Result<&'a [Completion]> {
-        let poll = self.calls().poll.ok_or_else(no_call)?;
+    pub(crate) fn poll<'a>(&self, room: &'a mut [MaybeUninit<Completion>]) -> Result<&'a [Completion], VerbsError> {
+        const CALL: &str = "ibv_poll_cq";
+        let poll = of_driver(CALL, self.calls().poll)?;
         // SAFETY: the queue is alive, and there is room for so many.
         let count = unsafe { poll(self.raw.as_ptr(), room.len() as c_int, room.as_mut_ptr().cast()) };
-        let count = usize::try_from(count).map_err(|_| io::Error::other("its completions cannot be taken"))?;
+        // It is less than nought where they cannot be taken, and says no more than that.
+        let count = usize::try_from(count).map_err(|_| VerbsError { call: CALL, errno: Errno::IO })?;
         // SAFETY: so many were written.
         Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count.min(room.len())) })
     }
@@ -448,16 +497,11 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// A driver without a call that all have.
-fn no_call() -> io::Error {
-    io::ErrorKind::Unsupported.into()
-}
-
 /// A reliably connected queue pair.
 pub(crate) struct Pair {
     // Before what it was made of: fields drop in order, and its end is this value's drop, which comes before them all.
     raw: NonNull<layout::Pair>,
-    domain: Arc<Domain>,
+    domain: Arc<ProtectionDomain>,
     _completions: Arc<CompletionQueue>,
 }
 
@@ -468,7 +512,11 @@ unsafe impl Sync for Pair {}
 
 impl Pair {
     /// One that is not connected yet, with room for so many requests.
-    pub(crate) fn new(domain: &Arc<Domain>, completions: &Arc<CompletionQueue>, requests: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Arc<CompletionQueue>,
+        requests: u32,
+    ) -> Result<Self, VerbsError> {
         let queue = completions.raw.as_ptr();
         let mut init = PairInit {
             context: null_mut(),
@@ -487,7 +535,7 @@ impl Pair {
         };
         // SAFETY: domain and queue are alive, and held by the value; the rest is numbers.
         let raw = unsafe { (domain.context.library.make_pair)(domain.raw.as_ptr(), &mut init) };
-        let raw = NonNull::new(raw).ok_or_else(last_error)?;
+        let raw = made("ibv_create_qp", raw)?;
         Ok(Self { raw, domain: domain.clone(), _completions: completions.clone() })
     }
 
@@ -502,19 +550,21 @@ impl Pair {
     }
 
     /// Sets the attributes that `which` names.
-    pub(crate) fn modify(&self, mut attributes: PairAttributes, which: c_int) -> io::Result<()> {
+    pub(crate) fn modify(&self, mut attributes: PairAttributes, which: c_int) -> Result<(), VerbsError> {
         // SAFETY: it is alive, and the attributes are whole.
-        outcome(unsafe { (self.library().modify_pair)(self.raw.as_ptr(), &mut attributes, which) })
+        let code = unsafe { (self.library().modify_pair)(self.raw.as_ptr(), &mut attributes, which) };
+        done("ibv_modify_qp", code)
     }
 
     /// Its state.
-    pub(crate) fn state(&self) -> io::Result<c_uint> {
+    pub(crate) fn state(&self) -> Result<c_uint, VerbsError> {
         let mut attributes = PairAttributes::default();
         let mut init = MaybeUninit::zeroed();
         // SAFETY: it is alive, and what is written is as large.
-        outcome(unsafe {
+        let code = unsafe {
             (self.library().query_pair)(self.raw.as_ptr(), &mut attributes, layout::OF_STATE, init.as_mut_ptr())
-        })?;
+        };
+        done("ibv_query_qp", code)?;
         Ok(attributes.state)
     }
 
@@ -523,12 +573,13 @@ impl Pair {
     /// # Safety
     /// The chain ends, each of its pieces is there, and their local ranges are registered memory that nobody else
     /// uses until the requests completed or the queue pair is gone.
-    pub(crate) unsafe fn post(&self, first: &mut Request) -> io::Result<()> {
+    pub(crate) unsafe fn post(&self, first: &mut Request) -> Result<(), VerbsError> {
+        const CALL: &str = "ibv_post_send";
         // SAFETY: the device is open as long as this value, and its calls do not change.
-        let post = unsafe { (*(*self.raw.as_ptr()).context).calls.post }.ok_or_else(no_call)?;
+        let post = of_driver(CALL, unsafe { (*(*self.raw.as_ptr()).context).calls.post })?;
         let mut not_posted = null_mut();
         // SAFETY: it is alive, and the caller says so of the chain.
-        outcome(unsafe { post(self.raw.as_ptr(), first, &mut not_posted) })
+        done(CALL, unsafe { post(self.raw.as_ptr(), first, &mut not_posted) })
     }
 }
 

@@ -5,12 +5,14 @@
 //! its progress; and for a rail that failed, both make new queue pairs. All numbers are little endian. What the
 //! other end says is checked here as far as it can be without looking at devices.
 
+use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
+use crate::wire_error::WireError;
 
 /// Version of these messages. Other versions are refused.
 pub(super) const VERSION: u16 = 4;
 /// Rails of one agent; a host's further ports are left alone.
-pub(super) const RAILS_MAX: usize = 8;
+pub(super) const PORTS_MAX: usize = 8;
 /// Queue pairs for a peer on one rail.
 pub(crate) const QUEUES_MAX: usize = 8;
 /// Queue pair and packet numbers have so many bits.
@@ -20,7 +22,7 @@ const NUMBER_BITS: u32 = 24;
 pub(super) mod kind {
     /// Queue pairs, of either end: [`super::Queues`].
     pub(crate) const QUEUES: u8 = 32;
-    /// A region: [`super::Region`].
+    /// A region: [`super::KeyedRegion`].
     pub(crate) const REGION: u8 = 33;
     /// The owner has told of all regions that there are.
     pub(crate) const READY: u8 = 34;
@@ -31,13 +33,13 @@ pub(super) mod kind {
     /// A region is registered no more: its number.
     pub(crate) const WITHDRAWN: u8 = 37;
     /// New queue pairs for one rail, of either end, where there are none or those that there were failed:
-    /// [`super::RailAnew`].
+    /// [`super::RemadeRail`].
     pub(crate) const RAIL: u8 = 38;
 }
 
 /// How a port is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GidKind {
+pub(crate) enum GidKind {
     InfiniBand,
     RoceV1,
     RoceV2,
@@ -45,7 +47,7 @@ pub(super) enum GidKind {
 
 /// What one end of a queue pair must know of the other's port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RailAddress {
+pub(super) struct PortAddress {
     pub(super) kind: GidKind,
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
@@ -60,7 +62,7 @@ pub(super) struct RailAddress {
 /// The queue pairs on one rail; none: nothing can be read over it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RailQueues {
-    pub(super) address: RailAddress,
+    pub(super) address: PortAddress,
     /// Number and first packet of each.
     pub(super) queues: Vec<(u32, u32)>,
 }
@@ -75,7 +77,7 @@ pub(super) struct Queues {
 
 /// Queue pairs for one rail, in place of earlier ones if there were any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RailAnew {
+pub(super) struct RemadeRail {
     pub(super) which: Attempt,
     pub(super) queues: RailQueues,
 }
@@ -89,7 +91,7 @@ pub(super) struct Attempt {
 
 /// A region of the owner, as the reader's device addresses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct KeyedRegion {
     pub(super) id: RegionId,
     pub(crate) len: u64,
     pub(super) address: u64,
@@ -97,173 +99,155 @@ pub(crate) struct Region {
     pub(super) keys: Vec<u32>,
 }
 
+/// Why what the other end says of queue pairs, keys and regions is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExchangeError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("version {0} of the exchange of queue pairs, where {VERSION} is spoken here")]
+    Version(u16),
+    #[error("its regions have the layout {theirs:016x}, where {ours:016x} is meant")]
+    Layout { theirs: u64, ours: u64 },
+    #[error("{count} {what}, where {least} to {most} may be")]
+    Count { count: usize, what: &'static str, least: usize, most: usize },
+    #[error("a port of kind {0}")]
+    GidKind(u8),
+    #[error("packets of size {0}")]
+    PacketSize(u8),
+    #[error("number {0} of a queue pair or packet")]
+    Number(u32),
+    #[error("a region with {keys} keys for {rails} rails")]
+    Keys { keys: usize, rails: usize },
+    #[error("a region of {len} bytes at {address:#x}")]
+    RegionWraps { len: u64, address: u64 },
+    #[error("{answered} rails answer {offered}")]
+    Rails { answered: usize, offered: usize },
+    #[error("there is no rail {0}")]
+    NoRail(usize),
+    #[error("no port here speaks {0:?}")]
+    NoPort(GidKind),
+    #[error("it asks for rails anew, and takes none of the answers")]
+    AnswersNotTaken,
+}
+
 impl Queues {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = VERSION.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
-        bytes.push(self.rails.len() as u8);
-        self.rails.iter().for_each(|rail| rail.encode(&mut bytes));
-        bytes
+        let fields = FieldWriter::default().u16(VERSION).u64(self.fingerprint).u8(self.rails.len() as u8);
+        fields.each(&self.rails, RailQueues::write).finish()
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let version = u16::from_le_bytes(rest.take()?);
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ExchangeError> {
+        let mut fields = FieldReader::new(bytes);
+        let version = fields.u16()?;
         if version != VERSION {
-            return Err(format!("version {version} of the exchange of queue pairs, where {VERSION} is spoken here"));
+            return Err(ExchangeError::Version(version));
         }
-        let fingerprint = rest.u64()?;
-        let count = rest.count(1, RAILS_MAX, "rails")?;
-        let rails = (0..count).map(|_| RailQueues::decode(&mut rest)).collect::<Result<_, _>>()?;
-        rest.end()?;
+        let fingerprint = fields.u64()?;
+        let count = read_count(&mut fields, 1, PORTS_MAX, "rails")?;
+        let rails = (0..count).map(|_| RailQueues::read(&mut fields)).collect::<Result<_, _>>()?;
+        fields.end()?;
         Ok(Self { fingerprint, rails })
     }
 
-    /// Checks that the other end means the same by a region's bytes. Errors: what both mean.
-    pub(super) fn check_fingerprint(&self, own: u64) -> Result<(), String> {
-        let other = self.fingerprint;
-        if other == own {
-            return Ok(());
-        }
-        Err(format!("its regions have the layout {other:016x}, where {own:016x} is meant"))
+    /// Checks that the other end means the same by a region's bytes.
+    pub(super) fn check_fingerprint(&self, ours: u64) -> Result<(), ExchangeError> {
+        let theirs = self.fingerprint;
+        if theirs == ours { Ok(()) } else { Err(ExchangeError::Layout { theirs, ours }) }
     }
 }
 
-impl RailAnew {
+impl RemadeRail {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.which.encode();
-        self.queues.encode(&mut bytes);
-        bytes
+        let fields = FieldWriter::default().u8(self.which.rail).u32(self.which.number);
+        RailQueues::write(fields, &self.queues).finish()
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let which = Attempt::decode(&mut rest)?;
-        let queues = RailQueues::decode(&mut rest)?;
-        rest.end()?;
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, ExchangeError> {
+        let mut fields = FieldReader::new(bytes);
+        let which = Attempt { rail: fields.u8()?, number: fields.u32()? };
+        let queues = RailQueues::read(&mut fields)?;
+        fields.end()?;
         Ok(Self { which, queues })
     }
 }
 
-impl Attempt {
-    fn encode(self) -> Vec<u8> {
-        [&[self.rail][..], &self.number.to_le_bytes()].concat()
-    }
-
-    fn decode(rest: &mut Rest<'_>) -> Result<Self, String> {
-        let [rail] = rest.take()?;
-        Ok(Self { rail, number: u32::from_le_bytes(rest.take()?) })
-    }
-}
-
 impl RailQueues {
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        let Self { address, queues } = self;
-        bytes.push(match address.kind {
+    fn write(fields: FieldWriter, rail: &Self) -> FieldWriter {
+        let Self { address, queues } = rail;
+        let kind = match address.kind {
             GidKind::InfiniBand => 0,
             GidKind::RoceV1 => 1,
             GidKind::RoceV2 => 2,
-        });
-        bytes.extend_from_slice(&address.gid);
-        bytes.extend_from_slice(&address.lid.to_le_bytes());
-        bytes.extend_from_slice(&[address.mtu, address.reads, address.reads_of_peers, queues.len() as u8]);
-        for (number, packet) in queues {
-            bytes.extend_from_slice(&number.to_le_bytes());
-            bytes.extend_from_slice(&packet.to_le_bytes());
-        }
+        };
+        let fields = fields.u8(kind).bytes(&address.gid).u16(address.lid);
+        let fields = fields.bytes(&[address.mtu, address.reads, address.reads_of_peers, queues.len() as u8]);
+        fields.each(queues, |fields, &(number, packet)| fields.u32(number).u32(packet))
     }
 
-    fn decode(rest: &mut Rest<'_>) -> Result<Self, String> {
-        let kind = match rest.take::<1>()? {
-            [0] => GidKind::InfiniBand,
-            [1] => GidKind::RoceV1,
-            [2] => GidKind::RoceV2,
-            [other] => return Err(format!("a port of kind {other}")),
+    fn read(fields: &mut FieldReader<'_>) -> Result<Self, ExchangeError> {
+        let kind = match fields.u8()? {
+            0 => GidKind::InfiniBand,
+            1 => GidKind::RoceV1,
+            2 => GidKind::RoceV2,
+            other => return Err(ExchangeError::GidKind(other)),
         };
-        let gid = rest.take()?;
-        let lid = u16::from_le_bytes(rest.take()?);
-        let [mtu, reads, reads_of_peers] = rest.take()?;
+        let (gid, lid, [mtu, reads, reads_of_peers]) = (fields.bytes()?, fields.u16()?, fields.bytes()?);
         if !(1..=5).contains(&mtu) {
-            return Err(format!("packets of size {mtu}"));
+            return Err(ExchangeError::PacketSize(mtu));
         }
-        let count = rest.count(0, QUEUES_MAX, "queue pairs")?;
-        let queue = |rest: &mut Rest<'_>| Ok::<_, String>((rest.number()?, rest.number()?));
-        let queues = (0..count).map(|_| queue(rest)).collect::<Result<_, _>>()?;
-        Ok(Self { address: RailAddress { kind, gid, lid, mtu, reads, reads_of_peers }, queues })
+        let count = read_count(fields, 0, QUEUES_MAX, "queue pairs")?;
+        let queues = (0..count).map(|_| Ok((read_number(fields)?, read_number(fields)?)));
+        let queues = queues.collect::<Result<_, ExchangeError>>()?;
+        Ok(Self { address: PortAddress { kind, gid, lid, mtu, reads, reads_of_peers }, queues })
     }
 }
 
-impl Region {
+impl KeyedRegion {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.id.0.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&self.len.to_le_bytes());
-        bytes.extend_from_slice(&self.address.to_le_bytes());
-        bytes.push(self.keys.len() as u8);
-        self.keys.iter().for_each(|key| bytes.extend_from_slice(&key.to_le_bytes()));
-        bytes
+        let fields = FieldWriter::default().region(self.id).u64(self.len).u64(self.address);
+        fields.u8(self.keys.len() as u8).each(&self.keys, |fields, &key| fields.u32(key)).finish()
     }
 
-    /// A region with a key for each of `rails`. Errors: what is wrong with it, in words.
-    pub(super) fn decode(bytes: &[u8], rails: usize) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let id = RegionId(u32::from_le_bytes(rest.take()?));
-        let (len, address) = (rest.u64()?, rest.u64()?);
-        let count = rest.count(1, RAILS_MAX, "keys")?;
+    /// Reads a region that has a key for each of `rails`.
+    pub(super) fn decode(bytes: &[u8], rails: usize) -> Result<Self, ExchangeError> {
+        let mut fields = FieldReader::new(bytes);
+        let (id, len, address) = (fields.region()?, fields.u64()?, fields.u64()?);
+        let count = read_count(&mut fields, 1, PORTS_MAX, "keys")?;
         if count != rails {
-            return Err(format!("a region with {count} keys for {rails} rails"));
+            return Err(ExchangeError::Keys { keys: count, rails });
         }
         if address.checked_add(len).is_none() {
-            return Err(format!("a region of {len} bytes at {address:#x}"));
+            return Err(ExchangeError::RegionWraps { len, address });
         }
-        let keys = (0..count).map(|_| Ok(u32::from_le_bytes(rest.take()?))).collect::<Result<_, String>>()?;
-        rest.end()?;
+        let keys = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
+        fields.end()?;
         Ok(Self { id, len, address, keys })
     }
 }
 
-/// The region that is registered no more. Errors: it is none.
-pub(super) fn decode_withdrawn(bytes: &[u8]) -> Result<RegionId, String> {
-    bytes.try_into().map(|id| RegionId(u32::from_le_bytes(id))).map_err(|_| "a region of another length".to_owned())
+/// Reads a progress word, said or waited for.
+pub(super) fn decode_word(bytes: &[u8]) -> Result<u64, WireError> {
+    let mut fields = FieldReader::new(bytes);
+    let word = fields.u64()?;
+    fields.end()?;
+    Ok(word)
 }
 
-/// A progress word, said or waited for. Errors: it is none.
-pub(super) fn decode_word(bytes: &[u8]) -> Result<u64, String> {
-    bytes.try_into().map(u64::from_le_bytes).map_err(|_| "a progress word of another length".to_owned())
+/// Takes the number of a queue pair, or of a packet.
+fn read_number(fields: &mut FieldReader<'_>) -> Result<u32, ExchangeError> {
+    let number = fields.u32()?;
+    if number >> NUMBER_BITS == 0 { Ok(number) } else { Err(ExchangeError::Number(number)) }
 }
 
-/// What is left of a message.
-struct Rest<'a>(&'a [u8]);
-
-impl Rest<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (part, rest) = self.0.split_first_chunk().ok_or("a message that ends too early")?;
-        self.0 = rest;
-        Ok(*part)
-    }
-
-    fn u64(&mut self) -> Result<u64, String> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn number(&mut self) -> Result<u32, String> {
-        let number = u32::from_le_bytes(self.take()?);
-        if number >> NUMBER_BITS == 0 { Ok(number) } else { Err(format!("number {number} of a queue pair or packet")) }
-    }
-
-    fn count(&mut self, least: usize, most: usize, what: &str) -> Result<usize, String> {
-        let [count] = self.take()?;
-        let count = usize::from(count);
-        if !(least..=most).contains(&count) {
-            return Err(format!("{count} {what}, where {least} to {most} may be"));
-        }
-        Ok(count)
-    }
-
-    fn end(&self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err(format!("a message with {} bytes too many", self.0.len())) }
-    }
+/// Takes how many of `what` follow.
+fn read_count(
+    fields: &mut FieldReader<'_>,
+    least: usize,
+    most: usize,
+    what: &'static str,
+) -> Result<usize, ExchangeError> {
+    let count = usize::from(fields.u8()?);
+    if (least..=most).contains(&count) { Ok(count) } else { Err(ExchangeError::Count { count, what, least, most }) }
 }
 
 #[cfg(test)]
@@ -273,7 +257,7 @@ mod tests {
 
     fn queues() -> Queues {
         let address =
-            RailAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
+            PortAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
         let rail = RailQueues { address, queues: vec![(17, 0), (18, 0xFF_FFFF)] };
         let none = RailQueues { queues: Vec::new(), ..rail.clone() };
         Queues { fingerprint: 9, rails: vec![rail.clone(), none, RailQueues { queues: vec![(1, 2)], ..rail }] }
@@ -283,7 +267,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut Vec<u8>), expect: &str) {
         let mut bytes = queues().encode();
         change(&mut bytes);
-        let reason = Queues::decode(&bytes).expect_err(expect);
+        let reason = Queues::decode(&bytes).expect_err(expect).to_string();
         assert!(reason.contains(expect), "{reason}");
     }
 
@@ -300,42 +284,41 @@ mod tests {
         refused(|bytes| bytes.push(0), "1 bytes too many");
         refused(|bytes| bytes.truncate(bytes.len() - 1), "ends too early");
         assert!(queues().check_fingerprint(9).is_ok());
-        let reason = queues().check_fingerprint(0xAB).expect_err("it is another");
+        let reason = queues().check_fingerprint(0xAB).expect_err("it is another").to_string();
         assert!(reason.contains("0000000000000009") && reason.contains("00000000000000ab"), "{reason}");
     }
 
     #[test]
     fn regions_come_as_they_went_and_nonsense_is_refused() {
-        let region = Region { id: RegionId(5), len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
-        assert_eq!(Region::decode(&region.encode(), 2), Ok(region.clone()));
-        assert!(Region::decode(&region.encode(), 1).is_err());
-        let around = Region { address: u64::MAX, ..region };
-        assert!(Region::decode(&around.encode(), 2).is_err());
+        let region = KeyedRegion { id: RegionId(5), len: 1 << 40, address: 1 << 46, keys: vec![1, u32::MAX] };
+        assert_eq!(KeyedRegion::decode(&region.encode(), 2), Ok(region.clone()));
+        assert!(KeyedRegion::decode(&region.encode(), 1).is_err());
+        let around = KeyedRegion { address: u64::MAX, ..region };
+        assert!(KeyedRegion::decode(&around.encode(), 2).is_err());
         assert_eq!(decode_word(&7_u64.to_le_bytes()), Ok(7));
         assert!(decode_word(&[0; 7]).is_err());
-        assert_eq!(decode_withdrawn(&5_u32.to_le_bytes()), Ok(RegionId(5)));
-        assert!(decode_withdrawn(&[0; 5]).is_err());
+        assert!(decode_word(&[0; 9]).is_err());
     }
 
     #[test]
     fn rails_come_anew_as_they_went() {
         let which = Attempt { rail: 3, number: 70_000 };
-        let anew = RailAnew { which, queues: queues().rails[0].clone() };
-        assert_eq!(RailAnew::decode(&anew.encode()), Ok(anew.clone()));
-        assert!(RailAnew::decode(&anew.encode()[1..]).is_err());
+        let anew = RemadeRail { which, queues: queues().rails[0].clone() };
+        assert_eq!(RemadeRail::decode(&anew.encode()), Ok(anew.clone()));
+        assert!(RemadeRail::decode(&anew.encode()[1..]).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200), rails in 1_usize..RAILS_MAX) {
+        fn no_bytes_are_too_odd(bytes in proptest::collection::vec(any::<u8>(), 0..200), rails in 1_usize..PORTS_MAX) {
             // Whatever is read of it is written alike.
             if let Ok(queues) = Queues::decode(&bytes) {
                 prop_assert_eq!(queues.encode(), bytes.clone());
             }
-            if let Ok(region) = Region::decode(&bytes, rails) {
+            if let Ok(region) = KeyedRegion::decode(&bytes, rails) {
                 prop_assert_eq!(region.encode(), bytes.clone());
             }
-            if let Ok(anew) = RailAnew::decode(&bytes) {
+            if let Ok(anew) = RemadeRail::decode(&bytes) {
                 prop_assert_eq!(anew.encode(), bytes);
             }
         }

@@ -1,8 +1,24 @@
 //! A peer's memory, mapped for reading.
 
 use rustix::fs::SealFlags;
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
+
+/// Why a peer's memory is not mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MapError {
+    #[error("its memory is no memfd: {0}")]
+    NoMemfd(Errno),
+    #[error("its memory could shrink under the reader")]
+    CouldShrink,
+    #[error("its memory has no size: {0}")]
+    NoSize(Errno),
+    #[error("its memory has {size} bytes, not {len} from {offset}")]
+    TooShort { size: i64, len: usize, offset: u64 },
+    #[error("its memory cannot be mapped: {0}")]
+    Refused(Errno),
+}
 
 /// A read-only mapping of a sealed memfd. It stays valid memory whatever becomes of the peer: the kernel keeps the
 /// file as long as it is mapped, and the seals keep its size.
@@ -17,20 +33,19 @@ unsafe impl Send for PeerMapping {}
 unsafe impl Sync for PeerMapping {}
 
 impl PeerMapping {
-    /// Maps `len` bytes from `offset`. Errors, in words: the file is shorter, or could shrink, or the system refuses.
-    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, String> {
-        let seals = rustix::fs::fcntl_get_seals(file).map_err(|error| format!("its memory is no memfd: {error}"))?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err("its memory could shrink under the reader".to_owned());
+    /// Maps `len` bytes from `offset`.
+    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
+        if !rustix::fs::fcntl_get_seals(file).map_err(MapError::NoMemfd)?.contains(SealFlags::SHRINK) {
+            return Err(MapError::CouldShrink);
         }
-        let size = rustix::fs::fstat(file).map_err(|error| format!("its memory has no size: {error}"))?.st_size;
+        let size = rustix::fs::fstat(file).map_err(MapError::NoSize)?.st_size;
         if len == 0 || offset.checked_add(len as u64).is_none_or(|end| end > size as u64) {
-            return Err(format!("its memory has {size} bytes, not {len} from {offset}"));
+            return Err(MapError::TooShort { size, len, offset });
         }
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, offset) };
-        let base = base.map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+        let base = base.map_err(MapError::Refused)?;
         // SAFETY: the range is the mapping's. A hint; nothing depends on it but speed.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
         Ok(Self { base: base.cast(), len })
@@ -47,7 +62,7 @@ impl PeerMapping {
 
 impl Drop for PeerMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and who used it held the value.
+        // SAFETY: the mapping is this value's own, and its users held the value.
         let unmapped = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
     }

@@ -1,8 +1,8 @@
 //! The page through which readers in other processes watch a progress word.
 //!
-//! The owner copies its word there and wakes who sleeps on it; readers map it for reading and sleep on its lower half.
+//! The owner copies its word there and wakes the threads that sleep on it; readers map it for reading and sleep on its lower half.
 
-use crate::lanes::shm::peer_mapping::PeerMapping;
+use crate::lanes::shm::peer_mapping::{MapError, PeerMapping};
 use crate::memory::Memory;
 use crate::memory::sealed::SealedMemory;
 use crate::wake::SharedFutex;
@@ -31,10 +31,10 @@ impl ProgressPage {
         unsafe { AtomicU64::from_ptr(self.memory.as_ptr().cast()) }
     }
 
-    /// Shows `word`, unless it shows a later one, and wakes who sleeps.
+    /// Shows `word`, unless it shows a later one, and wakes the threads that sleep on it.
     pub(crate) fn raise(&self, word: u64) {
         self.word().fetch_max(word, Ordering::SeqCst);
-        // SAFETY: the lower half of the word, which nobody else accesses but by atomics and the kernel.
+        // SAFETY: the lower half of the word, which is accessed by atomics and by the kernel alone.
         let low = unsafe { AtomicU32::from_ptr(self.memory.as_ptr().cast::<u32>().add(LOW_HALF)) };
         // An error would be a bad address, and it is a good one.
         let _ = futex::wake(low, futex::Flags::empty(), i32::MAX as u32);
@@ -60,7 +60,7 @@ fn shown(word: &AtomicU64) -> u64 {
 pub(crate) struct ProgressView(PeerMapping);
 
 impl ProgressView {
-    pub(crate) fn new(file: OwnedFd) -> Result<Self, String> {
+    pub(crate) fn new(file: OwnedFd) -> Result<Self, MapError> {
         PeerMapping::new(file.as_fd(), 0, PAGE).map(Self)
     }
 

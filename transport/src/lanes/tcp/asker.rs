@@ -1,7 +1,7 @@
 //! What a reader says over a connection for bytes: requests, and what it takes back.
 //!
-//! Whoever posts a transfer asks for its bytes at once, on its own thread; only what the socket does not take then
-//! is left to the thread of the lane. A connection that breaks is taken from here, and one that is made anew is
+//! The thread that posts a transfer asks for its bytes at once; only what the socket does not take then is left to the
+//! thread of the lane. A connection that breaks is taken from here, and one that is made anew is
 //! put in its place: each is a life of its own, and what was asked for in an earlier one is not answered any more.
 
 use super::plan::{Request, StreamPlan};
@@ -80,7 +80,7 @@ impl Asker {
         self.life.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends the connection for both ends, whoever still holds it.
+    /// Ends the connection for both ends, though other threads may still hold it.
     pub(super) fn disconnect(&self) {
         let mut state = self.lock();
         if let Some(socket) = state.socket.take() {
@@ -134,7 +134,7 @@ impl Asker {
 
     /// Whether the owner knows of a request.
     pub(super) fn has_sent(&self, request: &Request) -> bool {
-        // Who sends it holds the lock until that is noted.
+        // The thread that sends it holds the lock until that is noted.
         let state = self.lock();
         request.life == self.life() && request.place <= state.sent
     }

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::{SPIN, Streams, TcpWay};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::wake::Wake;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// the thread. A panic fails the agent, as one of the thread does.
 pub(crate) fn drive(agent: &Arc<AgentShared>, link: &Arc<Link>, at_most: Duration, is_over: impl Fn() -> bool) {
     let (Some(streams), Way::Tcp(way)) = (&agent.streams, &link.way) else { return };
-    if agent.open() > 1 || !streams.begin_driving() {
+    if agent.open_transfers() > 1 || !streams.begin_driving() {
         return;
     }
     agent.watch(|| {

@@ -3,8 +3,7 @@
 //!
 //! What an encoding is says [`domain::encoding`], and which pieces travel so the plan of a transfer.
 
-use super::owner::Part;
-use super::plan::Landing;
+use super::pieces::{Landing, SendRange};
 use super::wire::{PIECE_BYTES_MAX, RUN_BYTES_MAX};
 use crate::memory::Memory;
 use crate::memory::copy::{LINE, copy_racing_cached, fetch_ahead};
@@ -33,12 +32,12 @@ impl Encoder {
     /// # Safety
     /// Each piece must be readable, and whole parts that [`part_of`] its memory names; together they are no longer
     /// than a run.
-    pub(super) unsafe fn encode(&mut self, part: KvPart, pieces: &[Part]) -> &[u8] {
+    pub(super) unsafe fn encode(&mut self, part: KvPart, pieces: &[SendRange]) -> &[u8] {
         let step = (COPIED_BYTES / part.bytes()).max(1) * part.bytes();
         grow(&mut self.copied, step);
         grow(&mut self.encoded, RUN_BYTES_MAX);
-        let cut = |piece: &Part| {
-            let Part { from, len } = *piece;
+        let cut = |piece: &SendRange| {
+            let SendRange { from, len } = *piece;
             (0..len).step_by(step).map(move |at| (from.wrapping_add(at), step.min(len - at)))
         };
         let (mut steps, mut end) = (pieces.iter().flat_map(cut).peekable(), 0);
@@ -72,7 +71,7 @@ impl Arrived {
     /// Decodes a run that is there as a whole to where its pieces go.
     ///
     /// # Safety
-    /// The landings must be writable, and nobody else may access them meanwhile.
+    /// The landings must be writable, and no other thread may access them meanwhile.
     pub(super) unsafe fn decode(&self, part: KvPart, landings: &[Landing]) {
         let mut rest = self.0.as_slice();
         for landing in landings {

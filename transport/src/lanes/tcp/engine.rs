@@ -1,6 +1,6 @@
 //! What the lane has open, and what is done with it: requests are sent and answered, answers are read, transfers
-//! end. Who does it, and when, is decided by `thread` and `driver`; what becomes of connections that fail or slow,
-//! in `recovery`.
+//! end. `thread` and `driver` decide which thread does it, and when; `recovery` has what follows where connections
+//! fail or slow down.
 
 use super::owner::{OwnerConnection, Turn};
 use super::plan::Begun;
@@ -10,7 +10,8 @@ use crate::agent::counts::{Counts, Refusal};
 use crate::agent::event::{TransferError, TransferId};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::{Posted, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::Posted;
 use crate::lanes::rails::RailFault;
 use crate::transfer::Work;
 use crate::wake::{Wake, timespec};
@@ -84,7 +85,7 @@ pub(super) enum Outlook {
     Nothing,
 }
 
-/// The lane, as whoever works with it now has it.
+/// The lane, in the hands of the one thread that works with it now.
 pub(super) struct Engine<'a> {
     pub(super) agent: &'a Arc<AgentShared>,
     pub(super) streams: &'a Streams,
@@ -114,12 +115,12 @@ impl State {
 }
 
 impl<'a> Engine<'a> {
-    /// Waits until nobody else works with the lane.
+    /// Waits until no other thread works with the lane.
     pub(super) fn enter(agent: &'a Arc<AgentShared>, streams: &'a Streams) -> Self {
         Self { agent, streams, state: streams.state.lock() }
     }
 
-    /// The same. `None`: somebody does.
+    /// The same without waiting. `None`: another thread works with it.
     pub(super) fn try_enter(agent: &'a Arc<AgentShared>, streams: &'a Streams) -> Option<Self> {
         Some(Self { agent, streams, state: streams.state.try_lock()? })
     }
@@ -139,7 +140,7 @@ impl<'a> Engine<'a> {
         self.attend_rails();
         self.open_gates();
         self.send();
-        // Whoever was served asks for more, or an answer is under way that nobody else looks out for.
+        // A reader that was served asks for more, or an answer is under way that no caller looks out for.
         let served = std::mem::take(&mut self.state.served);
         if !self.state.sendable.is_empty() {
             Outlook::More
@@ -240,8 +241,8 @@ impl<'a> Engine<'a> {
     fn adopt(&mut self, link: &Arc<Link>) {
         let Way::Tcp(way) = &link.way else { return };
         let rails = way.askers().len();
-        let reach = OpenLink { link: link.clone(), connections: vec![None; rails] };
-        self.state.links.insert(Arc::as_ptr(link) as usize, reach);
+        let open = OpenLink { link: link.clone(), connections: vec![None; rails] };
+        self.state.links.insert(Arc::as_ptr(link) as usize, open);
         for rail in 0..rails {
             // One that cannot be listened to is put aside.
             self.listen(link, rail);
@@ -255,8 +256,8 @@ impl<'a> Engine<'a> {
         let key = Arc::as_ptr(link) as usize;
         match self.watch(Connection::Reader(reader)) {
             Ok(number) => {
-                if let Some(reach) = self.state.links.get_mut(&key) {
-                    reach.connections[rail] = Some(number);
+                if let Some(open) = self.state.links.get_mut(&key) {
+                    open.connections[rail] = Some(number);
                 }
                 true
             }
@@ -319,7 +320,7 @@ impl<'a> Engine<'a> {
 
     /// Sends requests over all connections of a link.
     fn flush_all(&mut self, link: usize) {
-        let connections = self.state.links.get(&link).map(|reach| reach.connections.clone()).unwrap_or_default();
+        let connections = self.state.links.get(&link).map(|open| open.connections.clone()).unwrap_or_default();
         connections.into_iter().flatten().for_each(|connection| self.flush(connection));
     }
 
@@ -343,7 +344,7 @@ impl<'a> Engine<'a> {
             }
             let link = Arc::as_ptr(&active.open.link) as usize;
             let State { links, connections, .. } = &mut *self.state;
-            for connection in links.get(&link).iter().flat_map(|reach| reach.connections.iter().flatten()) {
+            for connection in links.get(&link).iter().flat_map(|open| open.connections.iter().flatten()) {
                 if let Some(Connection::Reader(reader)) = connections.get_mut(connection) {
                     reader.give_up(&active.plan);
                 }
@@ -378,8 +379,8 @@ impl<'a> Engine<'a> {
     /// Ends a reader's connection for both ends.
     pub(super) fn end_reader(&mut self, number: u64) {
         if let Some(Connection::Reader(reader)) = self.state.connections.remove(&number) {
-            // Transfers that nobody posted hold the link, and whoever posts may hold the socket, which must not be
-            // heard of.
+            // Transfers that are not posted hold the link, and a thread that posts may hold the socket, of which no
+            // event may come any more.
             let _ = epoll::delete(self.streams.epoll(), reader.socket());
             reader.close();
         }
@@ -391,8 +392,7 @@ impl<'a> Engine<'a> {
             Connection::Reader(_) => true,
             Connection::Owner(owner) => !introduced.iter().any(|&(id, life)| owner.is_before(id, life)),
         });
-        let gone =
-            self.state.links.extract_if(|_, reach| reach.link.is_gone()).flat_map(|(_, reach)| reach.connections);
+        let gone = self.state.links.extract_if(|_, open| open.link.is_gone()).flat_map(|(_, open)| open.connections);
         gone.flatten().collect::<Vec<_>>().into_iter().for_each(|connection| self.end_reader(connection));
         self.count_rails();
         let gone =

@@ -4,12 +4,12 @@ use super::engine::Engine;
 use super::owner::{OwnerConnection, Turn};
 use super::series::Series;
 use super::wire::{Answer, Asked, REQUEST_HEAD, RUN_HEAD, RunHead};
-use super::{Order, Streams, TcpWay};
+use super::{JoinedRail, Order, Streams, TcpWay};
 use crate::agent::config::{AgentConfig, TcpConfig};
 use crate::agent::event::{AgentEvent, TransferError};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::{How, known, pair, said};
+use crate::fuzzing::input::{How, known, pair, said};
 use crate::memory::sealed::SealedMemory;
 use crate::memory::{Memory, RegionId};
 use crate::net::socket::Socket;
@@ -132,7 +132,7 @@ pub(crate) fn reader(input: &[u8]) -> Option<Result<(), TransferError>> {
     let agent = Arc::new(AgentShared::without_threads(config, Some(streams), Box::new(sink)));
     let streams = agent.streams.as_ref()?;
     let (ours, theirs) = pair();
-    let rails = vec![("a rail".to_owned(), Ok((Socket::plain(ours), None)))];
+    let rails = vec![("a rail".to_owned(), Some(JoinedRail { socket: Socket::plain(ours), bytes_per_s: None }))];
     let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), LEN as u64)]), rails));
     let link = Arc::new(Link::new(&known(), way, &agent.fair_shares));
     streams.lane_queue().ask(Order::Adopt(link.clone()));
@@ -152,9 +152,9 @@ pub(crate) fn reader(input: &[u8]) -> Option<Result<(), TransferError>> {
     let Some(Asked::Read { transfer, .. }) = Asked::decode(&asked) else { panic!("it asks as it should") };
     for part in renumbered(answers, transfer).chunks(how.piece) {
         let mut engine = Engine::enter(&agent, streams);
-        let reach = engine.state.links.get(&(Arc::as_ptr(&link) as usize));
+        let open = engine.state.links.get(&(Arc::as_ptr(&link) as usize));
         // It closes the connection to who lies.
-        let Some(connection) = reach.and_then(|reach| reach.connections[0]) else { break };
+        let Some(connection) = open.and_then(|open| open.connections[0]) else { break };
         said(&theirs, part);
         engine.ready(connection, EventFlags::IN);
         engine.round();

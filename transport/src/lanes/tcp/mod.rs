@@ -20,6 +20,7 @@ pub(crate) mod fuzzing;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing_ends;
 mod owner;
+mod pieces;
 mod plan;
 mod reader;
 mod recovery;
@@ -36,14 +37,14 @@ pub(crate) use plan::{StreamPlan, begin};
 pub(crate) use streams::Streams;
 pub(crate) use thread::run;
 pub(crate) use trial::try_out;
-pub(crate) use way::{Joined, TcpWay};
+pub(crate) use way::{JoinedRail, TcpWay};
 
 use crate::agent::link::Link;
 use crate::net::socket::Socket;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long whoever reads or serves looks for what comes next before it sleeps, where something is to be expected.
+/// How long a thread that reads or serves looks for what comes next before it sleeps, where something is expected.
 const SPIN: Duration = Duration::from_micros(50);
 
 type Orders = crate::lanes::lane_queue::Orders<Order, Socket>;
@@ -52,6 +53,6 @@ type Orders = crate::lanes::lane_queue::Orders<Order, Socket>;
 pub(crate) enum Order {
     /// The connections of this link are this lane's.
     Adopt(Arc<Link>),
-    /// How trying a rail of a link went.
-    Rejoin(Arc<Link>, usize, Joined),
+    /// A rail of a link was tried: its new connection, if it could be made.
+    Rejoin(Arc<Link>, usize, Option<JoinedRail>),
 }

@@ -4,6 +4,7 @@
 mod tests;
 
 use super::encoded::{Encoder, part_of};
+use super::pieces::SendRange;
 use super::series::{SERIES_BYTES, Series, Walk};
 use super::wire::{
     Answer, Asked, PIECES_OPEN_MAX, REQUEST_HEAD, REQUEST_PIECES_MAX, RUN_BYTES_MAX, RUN_HEAD, RUN_PIECES_MAX, RunHead,
@@ -62,7 +63,7 @@ struct Reading {
 #[derive(Default)]
 struct Sending {
     head: [u8; RUN_HEAD],
-    parts: Vec<Part>,
+    parts: Vec<SendRange>,
     /// Bytes in all, with the header.
     len: usize,
     sent: usize,
@@ -72,17 +73,30 @@ struct Sending {
     encoder: Encoder,
 }
 
-/// Bytes of a region, or of a run that is encoded. Nothing keeps the owner of a region from writing them while
-/// they are summed up and sent, and nothing needs to: by the rules of leases it does so only after the reader's
-/// lapsed, and the reader, who is told so when it releases, throws away what it read. With a checksum, its read
-/// fails before that if the bytes changed between being summed up and being sent.
-pub(super) struct Part {
-    pub(super) from: *const u8,
-    pub(super) len: usize,
+/// Why what a reader asks for is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("a request that is none")]
+    Malformed,
+    #[error("there is no region {0}")]
+    NoRegion(u32),
+    #[error(
+        "{} times {} bytes from {}, {} apart, are asked for of region {region}, which has {bytes}",
+        series.count, series.len, series.from, series.stride
+    )]
+    Outside { series: Series, region: u32, bytes: u64 },
+    #[error("region {0} is not made of the parts that are asked for encoded")]
+    OtherParts(u32),
+    #[error(
+        "{} bytes from {}, {} apart, are asked for encoded of region {region}, whose parts have {bytes}",
+        series.len, series.from, series.stride
+    )]
+    NotWhole { series: Series, region: u32, bytes: u64 },
+    #[error("{0} pieces are asked for by one request")]
+    TooManyPieces(usize),
+    #[error("more than {PIECES_OPEN_MAX} pieces are asked for at once")]
+    TooManyOpen,
 }
-
-// SAFETY: it is an address; `Sending` holds what it points to.
-unsafe impl Send for Part {}
 
 /// How a turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,11 +166,11 @@ impl OwnerConnection {
                 Ok(_) | Err(_) => break,
             }
         }
-        let refuse = |reason| ChannelError::Refused(Refusal::Request, reason);
+        let refuse = |error: RequestError| ChannelError::Refused(Refusal::Request, error.to_string());
         let input = std::mem::take(&mut self.input);
         let mut rest = input.as_slice();
         while let Some((head, after)) = rest.split_first_chunk::<REQUEST_HEAD>() {
-            let asked = Asked::decode(head).ok_or_else(|| refuse("a request that is none".to_owned()))?;
+            let asked = Asked::decode(head).ok_or(RequestError::Malformed).map_err(refuse)?;
             let Some((series, after)) = after.split_at_checked(asked.body()) else { break };
             self.take(agent, asked, series).map_err(refuse)?;
             rest = after;
@@ -167,7 +181,7 @@ impl OwnerConnection {
         Ok(self.has_work())
     }
 
-    fn take(&mut self, agent: &AgentShared, asked: Asked, series: &[u8]) -> Result<(), String> {
+    fn take(&mut self, agent: &AgentShared, asked: Asked, series: &[u8]) -> Result<(), RequestError> {
         let (transfer, gate, region, first, checksums, part) = match asked {
             Asked::Read { transfer, gate, region, first, checksums, part, .. } => {
                 (transfer, gate, region, first, checksums, part)
@@ -188,13 +202,11 @@ impl OwnerConnection {
             return self.remember(1);
         }
         let memory = agent.region(RegionId(region)).filter(|memory| memory.device().is_none());
-        let memory = memory.ok_or_else(|| format!("there is no region {region}"))?;
+        let memory = memory.ok_or(RequestError::NoRegion(region))?;
         let series: Vec<_> = series.as_chunks::<SERIES_BYTES>().0.iter().map(Series::decode).collect();
         let bytes = memory.len() as u64;
-        if let Some(Series { from, stride, len, count }) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {
-            return Err(format!(
-                "{count} times {len} bytes from {from}, {stride} apart, are asked for of region {region}, which has {bytes}"
-            ));
+        if let Some(&series) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {
+            return Err(RequestError::Outside { series, region, bytes });
         }
         let part = match part {
             Some(fingerprint) => Some(encodable(region, &*memory, fingerprint, &series)?),
@@ -202,7 +214,7 @@ impl OwnerConnection {
         };
         let pieces = Walk::new(series);
         if pieces.left() > REQUEST_PIECES_MAX {
-            return Err(format!("{} pieces are asked for by one request", pieces.left()));
+            return Err(RequestError::TooManyPieces(pieces.left()));
         }
         self.remember(pieces.left())?;
         let reading = Reading { transfer, gate, memory, next: first, pieces, checksums, part };
@@ -214,11 +226,11 @@ impl OwnerConnection {
         Ok(())
     }
 
-    /// Errors, in words: it is too much.
-    fn remember(&mut self, pieces: usize) -> Result<(), String> {
+    /// Counts pieces that are to be answered. Errors: they are too many.
+    fn remember(&mut self, pieces: usize) -> Result<(), RequestError> {
         self.open_pieces += pieces;
         if self.open_pieces > PIECES_OPEN_MAX {
-            return Err(format!("more than {PIECES_OPEN_MAX} pieces are asked for at once"));
+            return Err(RequestError::TooManyOpen);
         }
         Ok(())
     }
@@ -265,7 +277,7 @@ impl OwnerConnection {
             len += piece_len as usize;
             // SAFETY: `take` checked that the piece is inside the memory.
             let from = unsafe { reading.memory.as_ptr().add(from as usize) };
-            sending.parts.push(Part { from, len: piece_len as usize });
+            sending.parts.push(SendRange { from, len: piece_len as usize });
         }
         let count = sending.parts.len();
         let sum = match reading.part {
@@ -273,7 +285,7 @@ impl OwnerConnection {
                 // SAFETY: `take` checked that the pieces are inside the memory, and whole parts of it.
                 let encoded = unsafe { sending.encoder.encode(part, &sending.parts) };
                 len = encoded.len();
-                let run = Part { from: encoded.as_ptr(), len };
+                let run = SendRange { from: encoded.as_ptr(), len };
                 sending.parts.clear();
                 sending.parts.push(run);
                 // What is sent is no region's any more.
@@ -297,23 +309,21 @@ impl OwnerConnection {
     }
 }
 
-/// What the pieces of a request that is to be answered encoded are made of. Errors, in words: the region is not
-/// made of what was asked for, or they are not whole parts.
-fn encodable(region: u32, memory: &dyn Memory, fingerprint: u32, series: &[Series]) -> Result<KvPart, String> {
+/// Returns what the pieces of a request that is to be answered encoded are made of. Errors: the region is not made of
+/// what was asked for, or they are not whole parts.
+fn encodable(region: u32, memory: &dyn Memory, fingerprint: u32, series: &[Series]) -> Result<KvPart, RequestError> {
     let part = part_of(memory).filter(|part| part.fingerprint() == fingerprint);
-    let part = part.ok_or_else(|| format!("region {region} is not made of the parts that are asked for encoded"))?;
+    let part = part.ok_or(RequestError::OtherParts(region))?;
     let bytes = part.bytes() as u64;
     let is_whole = |it: &&Series| [it.from, it.stride, it.len.into()].iter().all(|number| number.is_multiple_of(bytes));
     match series.iter().find(|it| !is_whole(it)) {
-        Some(Series { from, stride, len, .. }) => Err(format!(
-            "{len} bytes from {from}, {stride} apart, are asked for encoded of region {region}, whose parts have {bytes}"
-        )),
+        Some(&series) => Err(RequestError::NotWhole { series, region, bytes }),
         None => Ok(part),
     }
 }
 
 /// The checksum of a run. What it read is still in a cache when it is sent.
-fn sum_up(parts: &[Part]) -> u64 {
+fn sum_up(parts: &[SendRange]) -> u64 {
     // SAFETY: the parts are inside their region, which is held.
     parts.iter().fold(0, |sum, part| fold(sum, unsafe { checksum_racing(part.from, part.len) }))
 }
@@ -323,7 +333,7 @@ impl Sending {
     fn send(&mut self, socket: &Socket) -> io::Result<usize> {
         let mut buffers = [SendBuffer::new(&[]); RUN_PIECES_MAX + 1];
         let (mut count, mut skip) = (0, self.sent);
-        let head = Part { from: self.head.as_ptr(), len: RUN_HEAD };
+        let head = SendRange { from: self.head.as_ptr(), len: RUN_HEAD };
         for part in std::iter::once(&head).chain(&self.parts) {
             if skip < part.len {
                 // SAFETY: the part is readable memory that this value holds, and the buffers do not outlive this call.

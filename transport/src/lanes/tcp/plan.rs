@@ -2,6 +2,7 @@
 
 use super::TcpWay;
 use super::encoded::part_of;
+use super::pieces::Landing;
 use super::series::{Series, first_series};
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
 use crate::agent::config::TcpConfig;
@@ -38,13 +39,13 @@ pub(crate) struct StreamPlan {
     /// Pieces that have not landed.
     pub(crate) missing: usize,
     pub(crate) checksums: bool,
-    /// What of it was asked for by who posted it.
+    /// What of it the thread that posted it asked for.
     pub(super) begun: Begun,
     /// Keeps the destinations mapped.
     _destinations: Vec<Arc<dyn Memory>>,
 }
 
-/// What of a posted transfer was asked for by who posted it.
+/// What of a posted transfer the thread that posted it asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Nothing,
@@ -65,7 +66,7 @@ pub(crate) struct Request {
     /// Its gate at the owner.
     pub(crate) gate: u64,
     /// Whether the gate is known to be open.
-    pub(crate) is_due: bool,
+    pub(crate) is_pending: bool,
     /// Its first piece.
     pub(crate) first: usize,
     pub(crate) frame: Arc<[u8]>,
@@ -80,7 +81,7 @@ pub(crate) struct Request {
 impl Request {
     /// As if it had never been asked for.
     fn renew(&mut self) {
-        (self.rail, self.life, self.is_due) = (None, 0, self.gate == 0);
+        (self.rail, self.life, self.is_pending) = (None, 0, self.gate == 0);
     }
 
     /// What so many bytes of its pieces have on the wire.
@@ -88,18 +89,6 @@ impl Request {
         wire_bytes(self.part, bytes)
     }
 }
-
-/// Where a piece goes.
-pub(crate) struct Landing {
-    pub(crate) to: *mut u8,
-    pub(crate) len: u32,
-    pub(crate) landed: bool,
-}
-
-// SAFETY: it is an address; the plan holds its memory, and only the thread that reads the sockets writes there.
-unsafe impl Send for Landing {}
-// SAFETY: as above.
-unsafe impl Sync for Landing {}
 
 impl Reusable for StreamPlan {
     /// Under a new number: late answers to what was asked before are told from those of the next time.
@@ -254,7 +243,7 @@ impl StreamPlan {
             life: 0,
             place: 0,
             gate: run.gate,
-            is_due: run.gate == 0,
+            is_pending: run.gate == 0,
             first,
             frame: frame.into(),
             pieces: pieces.len(),
@@ -266,7 +255,7 @@ impl StreamPlan {
 
 /// Asks for the bytes of a transfer, if the sockets take it now. Whether the thread is to be woken: for what they
 /// do not take, and to look out for bytes that come soon; for those behind a gate, their arrival wakes it, and
-/// where callers wait for their reads themselves, nobody need be woken.
+/// where callers wait for their reads themselves, no thread need be woken.
 pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
     let (Way::Tcp(way), Work::Stream(plan)) = (&link.way, work) else { return true };
     plan.begun = plan.begin(link, way);

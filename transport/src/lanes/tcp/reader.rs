@@ -10,7 +10,8 @@ use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferError;
 use crate::agent::link::{Link, Way};
-use crate::lanes::lane_queue::{Open, now};
+use crate::clock::now;
+use crate::lanes::lane_queue::Open;
 use crate::memory::checksum::{checksum, fold};
 use crate::net::control::ChannelError;
 use crate::net::socket::Socket;
@@ -334,11 +335,11 @@ impl Incoming {
         });
         let Some(request) = request else { return Err(lie("an answer to what was not asked")) };
         run.part = request.part;
-        if !std::mem::replace(&mut request.is_due, true)
+        if !std::mem::replace(&mut request.is_pending, true)
             && let Way::Tcp(way) = &link.way
         {
             // Its gate has opened.
-            way.rails().due(rail, request.bytes, now);
+            way.rails().pending(rail, request.bytes, now);
         }
         active.open.begin(now);
         run.wanted = true;
@@ -366,9 +367,9 @@ impl Incoming {
         let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
         let arrived_at = now();
         active.open.add_wire(arrived_at.duration_since(self.begun));
-        active.open.brought(self.head.len.into());
+        active.open.delivered(self.head.len.into());
         if let Way::Tcp(way) = &active.open.link.way {
-            way.rails().brought(rail, self.head.len.into(), arrived_at);
+            way.rails().delivered(rail, self.head.len.into(), arrived_at);
         }
         let plan = &mut *active.plan;
         let landings = &mut plan.landings[range];
@@ -377,7 +378,7 @@ impl Incoming {
             let sum = match self.part {
                 Some(_) => checksum(arrived.run(self.head.len as usize)),
                 None => landings.iter().fold(0, |sum, landing| {
-                    // SAFETY: as in `read`; nobody writes it now.
+                    // SAFETY: as in `read`; it is not written now.
                     let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
                     fold(sum, checksum(bytes))
                 }),

@@ -1,61 +1,63 @@
-//! Rails of `tcp` that fail or slow: their connections are closed, what they were asked for is asked of others,
-//! and they are made anew. When is decided by [`crate::lanes::rails`].
+//! What is done where rails of `tcp` fail or slow down: their connections are closed, what they were asked for is asked
+//! of others, and they are made anew. [`crate::lanes::rails`] decides when, for `rdma` as well. What is done is not
+//! shared: a connection is closed at once and made on a thread of its own, a queue pair ends and is made in stages.
 
 use super::engine::Engine;
 use super::plan::Begun;
-use super::way::Joined;
+use super::way::JoinedRail;
 use crate::agent::link::{Link, Way};
+use crate::clock::now;
 use crate::lanes::Lane;
-use crate::lanes::lane_queue::now;
-use crate::lanes::rails::RailFault;
+use crate::lanes::rails::{RailFault, RailStep};
 use crate::net::control;
 use std::sync::Arc;
 use std::time::Instant;
 
 impl Engine<'_> {
-    /// Judges rails, has those tried whose time it is, and gives up links that have none.
+    /// Puts rails aside, has those tried whose pause is over, and gives up links that have none.
     pub(super) fn attend_rails(&mut self) {
         let now = now();
         if self.rails_deadline().is_none_or(|at| at > now) {
             return;
         }
-        for link in self.state.links.values().map(|reach| reach.link.clone()).collect::<Vec<_>>() {
+        for link in self.state.links.values().map(|open| open.link.clone()).collect::<Vec<_>>() {
             let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(&link) as usize) else { continue };
             loop {
-                let Some((rail, fault)) = way.rails().judge(now) else { break };
-                let speed = way.rails().bytes_per_s(rail) / 1e9;
-                self.put_aside(key, rail, fault, &format!("it reads {speed:.3} GB/s"));
-            }
-            loop {
-                let Some(rail) = way.rails().next_trial(now, |_| true) else { break };
-                control::join(self.agent, &link, rail);
-            }
-            if way.rails().is_lost(now) {
-                self.agent.lose(&link, "none of its connections can be made anew");
+                // The lock is not held while a step is done.
+                let step = way.rails().next_step(now, |_| true);
+                match step {
+                    Some(RailStep::PutAside { rail, fault, reason }) => self.put_aside(key, rail, fault, &reason),
+                    Some(RailStep::Try(rail)) => control::join(self.agent, &link, rail),
+                    Some(RailStep::GiveUp) => {
+                        self.agent.lose(&link, "none of its connections can be made anew");
+                        break;
+                    }
+                    None => break,
+                }
             }
         }
     }
 
-    /// When to look after rails next.
+    /// Returns when to look after rails next.
     pub(super) fn rails_deadline(&self) -> Option<Instant> {
         if !self.state.attends {
             return None;
         }
         let deadline = |link: &Link| match &link.way {
-            Way::Tcp(way) => way.rails().deadline(),
+            Way::Tcp(way) => way.rails().deadline(|_| true),
             Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         };
-        self.state.links.values().filter_map(|reach| deadline(&reach.link)).min()
+        self.state.links.values().filter_map(|open| deadline(&open.link)).min()
     }
 
-    /// A rail is not used any more: nothing of it lands from now on, and what it had not brought is asked of others.
+    /// Stops using a rail: nothing of it lands from now on, and what it had not delivered is asked of others.
     pub(super) fn put_aside(&mut self, key: usize, rail: usize, fault: RailFault, reason: &str) {
-        let Some(reach) = self.state.links.get_mut(&key) else { return };
-        let (link, connection) = (reach.link.clone(), reach.connections[rail].take());
+        let Some(open) = self.state.links.get_mut(&key) else { return };
+        let (link, connection) = (open.link.clone(), open.connections[rail].take());
         let Way::Tcp(way) = &link.way else { return };
         match connection {
             Some(connection) => self.end_reader(connection),
-            // Nobody listens to it; whoever posts must not ask there.
+            // It is not listened to; a thread that posts must not ask there.
             None => way.askers()[rail].disconnect(),
         }
         way.rails().put_aside(rail, now());
@@ -64,18 +66,17 @@ impl Engine<'_> {
         self.ask_all(&link);
     }
 
-    /// How trying a rail went.
-    pub(super) fn rejoin(&mut self, link: &Arc<Link>, rail: usize, joined: Joined) {
+    /// Uses a rail again that was tried, if it did well. `joined`: its new connection, if it could be made.
+    pub(super) fn rejoin(&mut self, link: &Arc<Link>, rail: usize, joined: Option<JoinedRail>) {
         let (Way::Tcp(way), key) = (&link.way, Arc::as_ptr(link) as usize) else { return };
         if link.is_gone() || !self.state.links.contains_key(&key) {
             return;
         }
-        let outcome = joined.as_ref().ok().map(|&(_, speed)| speed);
         let mut rails = way.rails();
-        let returns = rails.tried(rail, outcome, now());
-        if let (true, Ok((socket, _))) = (returns, joined) {
-            // Whoever posts picks from the rails first.
-            way.connect(rail, socket);
+        let returns = rails.tried(rail, JoinedRail::trial(joined.as_ref()), now());
+        if let (true, Some(joined)) = (returns, joined) {
+            // A thread that posts picks from the rails first.
+            way.connect(rail, joined.socket);
         }
         drop(rails);
         if !returns {
@@ -89,7 +90,7 @@ impl Engine<'_> {
         self.ask_all(link);
     }
 
-    /// Asks for whatever waits for a rail, or was asked of one that is not there any more.
+    /// Asks for all that waits for a rail, or was asked of one that is not there any more.
     fn ask_all(&mut self, link: &Arc<Link>) {
         let own = self.state.actives.iter().filter(|(_, active)| Arc::ptr_eq(&active.open.link, link));
         let own: Vec<u64> = own.map(|(&number, _)| number).collect();
@@ -98,7 +99,7 @@ impl Engine<'_> {
 
     /// Notes how many rails there are.
     pub(super) fn count_rails(&mut self) {
-        let rails = self.state.links.values().filter_map(|reach| match &reach.link.way {
+        let rails = self.state.links.values().filter_map(|open| match &open.link.way {
             Way::Tcp(way) => Some((way.rails().up(), way.askers().len())),
             Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         });
@@ -113,7 +114,7 @@ mod tests {
     use super::super::{Order, Streams, TcpWay};
     use super::*;
     use crate::agent::config::{AgentConfig, TcpConfig};
-    use crate::agent::peers::KnownPeer;
+    use crate::agent::known_peer::KnownPeer;
     use crate::agent::shared::AgentShared;
     use crate::memory::{Memory, RegionId};
     use crate::net::socket::Socket;
@@ -125,6 +126,7 @@ mod tests {
     use rustix::fs::MemfdFlags;
     use std::collections::BTreeMap;
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Weak;
 
@@ -134,13 +136,17 @@ mod tests {
         Arc::new(AgentShared::without_threads(config, Some(streams), Box::new(|_| true)))
     }
 
-    /// Whoever posts may pick a rail whose connection has just ended, before it is put aside.
+    fn joined(socket: OwnedFd) -> JoinedRail {
+        JoinedRail { socket: Socket::plain(socket), bytes_per_s: None }
+    }
+
+    /// A thread that posts may pick a rail whose connection has just ended, before it is put aside.
     #[test]
     fn what_was_to_be_asked_of_a_rail_that_went_is_asked_of_another() {
         let agent = agent();
         let ((own, _peer), (other, mut hears)) =
             (UnixStream::pair().expect("there are descriptors"), UnixStream::pair().expect("there are descriptors"));
-        let rails = [own, other].map(|socket| ("rail".to_owned(), Ok((Socket::plain(socket.into()), None))));
+        let rails = [own, other].map(|socket| ("rail".to_owned(), Some(joined(socket.into()))));
         let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
         let known = KnownPeer { id, incarnation, name, address: PeerAddress::default() };
         let regions = BTreeMap::from([(RegionId(0), 64)]);
@@ -174,11 +180,11 @@ mod tests {
         let (well, _peer) = UnixStream::pair().expect("there are descriptors");
         // The system watches no file.
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
-        let joined = [well.into(), file].map(|socket| Ok((Socket::plain(socket), None)));
-        let rails = ["well", "ill"].map(str::to_owned).into_iter().zip(joined).collect();
+        let rails = [("well", well.into()), ("ill", file)];
+        let rails = rails.map(|(name, socket)| (name.to_owned(), Some(joined(socket))));
         let (id, name, incarnation) = (WorkerId(0), "owner".to_owned(), Incarnation(1));
         let known = KnownPeer { id, incarnation, name, address: PeerAddress::default() };
-        let way = Way::Tcp(TcpWay::new(BTreeMap::new(), rails));
+        let way = Way::Tcp(TcpWay::new(BTreeMap::new(), rails.into_iter().collect()));
         let link = Arc::new(Link::new(&known, way, &agent.fair_shares));
         let Way::Tcp(way) = &link.way else { panic!("it is of tcp") };
         assert_eq!(way.rails().up(), 2);
@@ -191,7 +197,7 @@ mod tests {
 
         // The same when it was made anew and tried.
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("memory");
-        let tried = Order::Rejoin(link.clone(), 1, Ok((Socket::plain(file), None)));
+        let tried = Order::Rejoin(link.clone(), 1, Some(joined(file)));
         streams.lane_queue().ask(tried);
         Engine::enter(&agent, streams).round();
         assert_eq!((way.rails().up(), agent.counts.now().rails_returned), (1, 0));

@@ -1,10 +1,11 @@
 //! The lane, as the rest of the agent has it: a queue for what its thread is to do, and the state that the thread
-//! and a caller who waits work with, one at a time.
+//! and a caller that waits work with, one at a time.
 
 use super::Order;
 use super::engine::{BELL, State};
 use crate::lanes::lane_queue::LaneQueue;
 use crate::net::socket::Socket;
+use crate::wake::Doorbell;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
@@ -23,7 +24,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn new(posted_max: usize) -> io::Result<Self> {
-        let lane_queue = LaneQueue::new(posted_max)?;
+        let lane_queue = LaneQueue::new(Doorbell::new()?, posted_max);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // Edge-triggered: see `Doorbell`.
         epoll::add(&epoll, lane_queue.bell().fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;

@@ -3,7 +3,7 @@
 use super::Streams;
 use super::engine::{BELL, Engine, Outlook};
 use crate::agent::shared::AgentShared;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
 use rustix::time::Timespec;

@@ -1,10 +1,9 @@
-//! How a rail is tried before it is used: reads over its fresh connection, that nobody else uses yet. May block.
+//! How a rail is tried before it is used: reads over its new connection, which no transfer uses yet. May block.
 
 use super::plan::new_number;
 use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
-use crate::agent::counts::Refusal;
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::memory::RegionId;
 use crate::net::control::ConnectError;
 use crate::net::socket::Socket;
@@ -24,7 +23,7 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: 
     let piece = len.min(PIECE_BYTES_MAX as u64) as usize;
     let count = (len.min(READ_BYTES) as usize / piece.max(1)).max(1);
     let len = piece * count;
-    let explain = |error: io::Error| ConnectError::failed(&error, error.to_string());
+    let explain = ConnectError::System;
     let mut scratch = vec![0; PIECE_BYTES_MAX];
     let (mut fastest, begin) = (f64::INFINITY, now());
     for _ in 0..READS {
@@ -37,8 +36,8 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: 
             fill(socket, &mut head, begin + at_most).map_err(explain)?;
             let run = match Answer::decode(&head) {
                 Some(Answer::Run(head)) if head.len as usize <= missing => head.len as usize,
-                Some(Answer::Refused { .. }) => return Err("the region to try it with is gone".into()),
-                _ => return Err(ConnectError::refused(Refusal::Answer, "an answer that is none")),
+                Some(Answer::Refused { .. }) => return Err(ConnectError::RegionGone),
+                _ => return Err(ConnectError::NoAnswer),
             };
             fill(socket, &mut scratch[..run], begin + at_most).map_err(explain)?;
             missing -= run;

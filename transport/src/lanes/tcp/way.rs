@@ -1,14 +1,15 @@
-//! What a link over `tcp` is to whoever prepares and posts transfers: the owner's regions, and the rails, each of
+//! A link over `tcp`, as the threads that prepare and post transfers see it: the owner's regions, and the rails, each of
 //! which is a connection that is made anew when it breaks.
 
 use super::asker::Asker;
 use super::plan::{Request, StreamPlan};
-use crate::lanes::lane_queue::now;
-use crate::lanes::rails::Rails;
+use crate::clock::now;
+use crate::lanes::rails::{Rails, Trial};
 use crate::memory::{RegionId, take_note};
 use crate::net::control::hello::Region;
 use crate::net::socket::Socket;
 use crate::speed::link_speed::LinkSpeed;
+use crate::wire_error::WireError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,28 +23,43 @@ pub(crate) struct TcpWay {
     askers: Vec<Arc<Asker>>,
     /// Where each rail connects to.
     addresses: Vec<String>,
-    /// Whether the last read was brought home by the caller who waited for it, so that the next one will be, too.
+    /// Whether the caller that waited for the last read received it, so that it will receive the next one, too.
     driven: AtomicBool,
 }
 
-/// A rail that was connected, or why it could not be: its socket, non-blocking, and bytes a second where that was
-/// measured.
-pub(crate) type Joined = Result<(Socket, Option<f64>), String>;
+/// The connection of a rail that was just made.
+pub(crate) struct JoinedRail {
+    /// It does not block.
+    pub(crate) socket: Socket,
+    /// Bytes a second that it delivered alone. `None`: that was not measured.
+    pub(crate) bytes_per_s: Option<f64>,
+}
+
+impl JoinedRail {
+    /// Says how connecting went; `None`: it failed.
+    pub(super) fn trial(joined: Option<&Self>) -> Trial {
+        match joined {
+            None => Trial::Failed,
+            Some(Self { bytes_per_s: None, .. }) => Trial::Works,
+            Some(&Self { bytes_per_s: Some(bytes_per_s), .. }) => Trial::Measured(bytes_per_s),
+        }
+    }
+}
 
 impl TcpWay {
-    /// `rails`: the address of each, and how connecting it went.
-    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Joined)>) -> Self {
-        let outcomes: Vec<_> = rails.iter().map(|(_, joined)| joined.as_ref().ok().map(|&(_, speed)| speed)).collect();
+    /// `rails`: the address of each, and its connection if it could be made.
+    pub(crate) fn new(regions: BTreeMap<RegionId, u64>, rails: Vec<(String, Option<JoinedRail>)>) -> Self {
+        let trials: Vec<_> = rails.iter().map(|(_, joined)| JoinedRail::trial(joined.as_ref())).collect();
         let (mut askers, mut addresses) = (Vec::new(), Vec::new());
         for (index, (address, joined)) in rails.into_iter().enumerate() {
             let asker = Asker::new(index);
-            if let Ok((socket, _)) = joined {
-                asker.connect(socket);
+            if let Some(joined) = joined {
+                asker.connect(joined.socket);
             }
             askers.push(Arc::new(asker));
             addresses.push(address);
         }
-        let rails = Mutex::new(Rails::new(&outcomes, now()));
+        let rails = Mutex::new(Rails::new(&trials, now()));
         Self { regions: Mutex::new(regions), rails, askers, addresses, driven: AtomicBool::new(false) }
     }
 
@@ -61,8 +77,8 @@ impl TcpWay {
         self.regions().iter().find(|&(_, &len)| len > 0).map(|(&id, _)| id)
     }
 
-    /// A region that came later than the others. Errors, in words.
-    pub(crate) fn add_region(&self, region: Region) -> Result<(), String> {
+    /// A region that came later than the others. Errors: it is known already, or there are too many.
+    pub(crate) fn add_region(&self, region: Region) -> Result<(), WireError> {
         take_note(&mut self.regions(), region.id, region.len)
     }
 
@@ -73,7 +89,7 @@ impl TcpWay {
 
     /// Has its rails say to `speed` what they bring.
     pub(crate) fn tell(&self, speed: Arc<Mutex<LinkSpeed>>) {
-        self.rails().tell(speed);
+        self.rails().report_to(speed);
     }
 
     /// Where a rail connects to.
@@ -85,7 +101,7 @@ impl TcpWay {
         self.rails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread need not look out for what is asked for now. If nobody else does, it is woken by what comes.
+    /// Whether the thread need not look out for what is asked for now. If no caller does, what comes wakes it.
     pub(super) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Relaxed)
     }
@@ -110,7 +126,7 @@ impl TcpWay {
     fn spread(&self, plan: &mut StreamPlan) {
         let now = now();
         let mut rails = self.rails();
-        // Who posts may have picked a rail that was just being put aside, and found no connection there.
+        // The thread that posts may have picked a rail that was just being put aside, and found no connection there.
         let waits =
             |rails: &Rails, request: &Request| request.rail.is_none_or(|rail| request.life == 0 && !rails.is_up(rail));
         for request in &mut plan.requests {
@@ -118,7 +134,7 @@ impl TcpWay {
                 continue;
             }
             let Some(rail) = rails.pick(request.bytes, |_| true) else { return };
-            rails.ask(rail, request.bytes, request.is_due, now);
+            rails.ask(rail, request.bytes, request.is_pending, now);
             request.rail = Some(rail);
         }
     }
@@ -141,7 +157,7 @@ impl TcpWay {
         let mut rails = self.rails();
         for request in &plan.requests {
             if let Some(rail) = request.rail.filter(|&rail| self.askers[rail].life() == request.life) {
-                rails.take_back(rail, plan.missing_of(request), request.is_due, now);
+                rails.take_back(rail, plan.missing_of(request), request.is_pending, now);
             }
         }
         drop(rails);

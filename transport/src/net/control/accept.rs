@@ -3,9 +3,10 @@
 
 use super::channel::Channel;
 use super::serve::Serving;
-use super::{Connection, FIRST_CONNECTION, Listeners, Loop, Role, TCP, UNIX, now};
+use super::{Connection, ControlLoop, Direction, FIRST_CONNECTION, Listeners, TCP_TOKENS, UNIX_TOKEN};
 use crate::agent::config::AgentConfig;
 use crate::agent::counts::Refusal;
+use crate::clock::now;
 use crate::failure::Failure;
 use crate::net::socket::Socket;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -91,10 +92,10 @@ impl Closer {
     }
 }
 
-impl Loop<'_> {
+impl ControlLoop<'_> {
     /// Takes in who connects to a listener. The oldest stranger gives way where there is no place left.
     pub(super) fn accept(&mut self, listener: u64) {
-        let is_unix = listener == UNIX;
+        let is_unix = listener == UNIX_TOKEN;
         for _ in 0..ACCEPTS_PER_TURN {
             if is_unix && self.accepting.closes_too_many() {
                 return self.pause(listener);
@@ -134,7 +135,7 @@ impl Loop<'_> {
         let number = self.next;
         epoll::add(self.strangers_epoll, channel.socket(), EventData::new_u64(number), EventFlags::IN)?;
         self.next += 1;
-        self.connections.insert(number, Connection { channel, role: Role::Serving(Serving::new()) });
+        self.connections.insert(number, Connection { channel, direction: Direction::Incoming(Serving::new()) });
         self.strangers.enter(number, now());
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Loop<'_> {
         if !std::mem::replace(&mut self.accepting.is_told, true) {
             tracing::warn!(worker, %error, "peers that connect are kept waiting (ulimit -n: open files)");
         }
-        (UNIX..FIRST_CONNECTION).for_each(|listener| self.pause(listener));
+        (UNIX_TOKEN..FIRST_CONNECTION).for_each(|listener| self.pause(listener));
     }
 
     fn pause(&mut self, listener: u64) {
@@ -173,8 +174,8 @@ impl Loop<'_> {
 
     fn listener(&self, token: u64) -> Option<BorrowedFd<'_>> {
         match token {
-            UNIX => self.listeners.unix.as_ref().map(AsFd::as_fd),
-            network => self.listeners.tcp.get(network.checked_sub(TCP)? as usize).map(AsFd::as_fd),
+            UNIX_TOKEN => self.listeners.unix.as_ref().map(AsFd::as_fd),
+            network => self.listeners.tcp.get(network.checked_sub(TCP_TOKENS)? as usize).map(AsFd::as_fd),
         }
     }
 

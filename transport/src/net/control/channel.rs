@@ -2,9 +2,12 @@
 //!
 //! A frame is its length (4 bytes, little endian, of what follows), its kind (1 byte) and its body.
 
-use super::hello::{HELLO_BYTES_MAX, Unspoken};
+use super::admission_error::AdmissionError;
 use crate::agent::counts::{Counts, Refusal};
+use crate::lanes::shm::peer_mapping::MapError;
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::{SendBuffer, Socket, is_tls};
+use crate::wire_error::WireError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -16,7 +19,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes before a frame's body.
-const HEAD: usize = 5;
+const HEAD_BYTES: usize = 5;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
 /// Descriptors that may come with the bytes of one read, and wait to be asked for.
@@ -59,12 +62,24 @@ pub(crate) enum ChannelError {
     /// The other end closed it.
     #[error("the connection was closed")]
     Closed,
-    /// The other end does not keep to the protocol.
+    /// The other end breaks the protocol.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A region of the other end is not what it claims to be.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The other end is not served.
+    #[error(transparent)]
+    NotAdmitted(#[from] AdmissionError),
+    /// A lane refuses what the other end asks or answers.
     #[error("{1}")]
     Refused(Refusal, String),
-    /// The other end does not begin as an agent of this version does.
+    /// The other end breaks the rules of TLS, or its certificate is not accepted.
     #[error("{0}")]
-    Unspoken(#[from] Unspoken),
+    Tls(io::Error),
+    /// The other end speaks TLS, and this agent does not.
+    #[error("it speaks TLS, for which transport.tls_certificate is not set here")]
+    TlsNotSet,
     /// The system says so; on a blocking socket, also that a time limit passed.
     #[error("the connection failed: {0}")]
     Failed(io::Error),
@@ -73,19 +88,28 @@ pub(crate) enum ChannelError {
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::InvalidData => Self::Refused(Refusal::Encryption, error.to_string()),
+            io::ErrorKind::InvalidData => Self::Tls(error),
             _ => Self::Failed(error),
         }
     }
 }
 
 impl ChannelError {
+    /// What the other end did wrong, if it did.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Wire(_) | Self::Map(_) => Some(Refusal::Protocol),
+            Self::NotAdmitted(error) => Some(error.refusal()),
+            Self::Refused(why, _) => Some(*why),
+            Self::Tls(_) | Self::TlsNotSet => Some(Refusal::Encryption),
+            Self::Closed | Self::Failed(_) => None,
+        }
+    }
+
     /// Counts it, where it is the other end's fault.
     pub(crate) fn count(&self, counts: &Counts) {
-        match self {
-            Self::Refused(why, _) => counts.refused(*why),
-            Self::Unspoken(_) => counts.refused(Refusal::Protocol),
-            Self::Closed | Self::Failed(_) => {}
+        if let Some(why) = self.refusal() {
+            counts.refused(why);
         }
     }
 }
@@ -158,8 +182,7 @@ impl Channel {
             let (before, room) =
                 (self.input.len(), self.allowance.map_or(READ_BYTES, |allowed| allowed.min(READ_BYTES)));
             if room == 0 {
-                let reason = format!("it said {HELLO_BYTES_MAX} bytes and has not proven itself");
-                return Err(ChannelError::Refused(Refusal::Protocol, reason));
+                return Err(WireError::Unproven(HELLO_BYTES_MAX).into());
             }
             self.input.resize(before + room, 0);
             let received = self.receive(before);
@@ -205,20 +228,18 @@ impl Channel {
 
     /// The next whole frame, whose body may have `body_max` bytes.
     pub(crate) fn next(&mut self, body_max: usize) -> Result<Option<Frame>, ChannelError> {
-        let Some((head, rest)) = self.input.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let Some((head, rest)) = self.input.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len - 1 > body_max {
             if is_tls(head) && !self.socket.has_tls() {
-                let reason = "it speaks TLS, for which transport.tls_certificate is not set here";
-                return Err(ChannelError::Refused(Refusal::Encryption, reason.to_owned()));
+                return Err(ChannelError::TlsNotSet);
             }
-            let reason = format!("a frame of {len} bytes where {body_max} are the most");
-            return Err(ChannelError::Refused(Refusal::Protocol, reason));
+            return Err(WireError::FrameTooLong { bytes: len, bytes_max: body_max }.into());
         }
         let (kind, len) = (head[4], len - 1);
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let body = body.to_vec();
-        self.input.drain(..HEAD + len);
+        self.input.drain(..HEAD_BYTES + len);
         if self.input.is_empty() {
             // An idle connection holds no memory.
             self.input = Vec::new();
@@ -233,7 +254,7 @@ impl Channel {
 
     /// Queues a frame.
     pub(crate) fn push(&mut self, kind: u8, body: &[u8], descriptor: Option<OwnedFd>) {
-        let mut bytes = Vec::with_capacity(HEAD + body.len());
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(&(body.len() as u32 + 1).to_le_bytes());
         bytes.push(kind);
         bytes.extend_from_slice(body);
@@ -305,7 +326,7 @@ fn look(socket: &Socket, buffer: &mut [u8]) -> Result<usize, ChannelError> {
     let (buffers, mut none) = (&mut [IoSliceMut::new(buffer)], RecvAncillaryBuffer::default());
     let looked = rustix::net::recvmsg(socket, buffers, &mut none, RecvFlags::PEEK).map_err(io::Error::from)?;
     if looked.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(ChannelError::Refused(Refusal::Protocol, "it brings descriptors, which nobody wants".to_owned()));
+        return Err(WireError::UnwantedDescriptors.into());
     }
     Ok(looked.bytes)
 }
@@ -332,7 +353,7 @@ mod tests {
         peer.push(7, b"with", Some(brought.into()));
         assert!(peer.flush().is_ok_and(|all| all));
         let refused = channel.fill();
-        assert!(matches!(refused, Err(ChannelError::Refused(Refusal::Protocol, _))), "{refused:?}");
+        assert!(matches!(refused, Err(ChannelError::Wire(WireError::UnwantedDescriptors))), "{refused:?}");
         // It waits in the socket, and is closed with that.
         kept.set_nonblocking(true).expect("it is a socket");
         let is_open =

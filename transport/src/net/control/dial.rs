@@ -1,14 +1,15 @@
 //! Connecting to a peer: every lane that works, of which the best is kept. Runs on a thread of its own and may block.
 
 use super::channel::Channel;
-use super::connect_error::ConnectError;
-use super::reach::{self, Connected, Patience};
+use super::connect::{self, ConnectedLink, Patience};
+use super::connect_error::{ConnectError, DialError};
 use super::sockets::ANSWER_MAX;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::Link;
-use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::{Lane, LaneStatus, PassedOver, WhyPassed};
 use crate::speed::ranking;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// comparing.
 const COMPARING_MAX: Duration = Duration::from_millis(200);
 
-/// A peer that was reached.
+/// A peer that was connected over the best lane.
 pub(crate) struct Dialled {
     pub(crate) link: Arc<Link>,
     pub(crate) status: LaneStatus,
@@ -24,83 +25,87 @@ pub(crate) struct Dialled {
     pub(crate) channel: Channel,
 }
 
-/// Connects to `peer` by the best of the lanes that work, each of which is reached and probed where there are
-/// several. `taken`: the lane by which it is reached already, where only faster ones are wanted. Errors: why none
-/// does, for people.
-pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -> Result<Dialled, String> {
+/// Connects `peer` over every lane that works, measures them if there are several, and keeps the best. `taken`: the
+/// lane that the peer is read over already, where only faster ones are wanted. Errors: no lane works, and why.
+pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -> Result<Dialled, DialError> {
     let config = &agent.config;
     let mut passed_over: Vec<PassedOver> = Vec::new();
-    let mut reached: Vec<Connected> = Vec::new();
+    let mut connected: Vec<ConnectedLink> = Vec::new();
     let begun = Patience::new(ANSWER_MAX);
-    let patience = |reached: &[Connected]| {
-        let is_reached = taken.is_some() || !reached.is_empty();
-        if is_reached { begun.with_steps(COMPARING_MAX) } else { begun }
-    };
     for (lane, missing) in Lane::all() {
         if config.require.is_some_and(|required| lane > required) || taken.is_some_and(|taken| lane >= taken) {
             break;
         }
-        let passed = |why, reason: &str| Err(PassedOver { lane, why, reason: reason.to_owned() });
-        let not_reached = |unreached: ConnectError| {
-            let why = unreached.why_passed();
-            PassedOver { lane, why, reason: unreached.count(&agent.counts) }
-        };
-        let attempt = match (lane, missing) {
-            (_, Some(missing)) => passed(WhyPassed::Absent, missing),
-            (lane, None) if !config.lanes.contains(&lane) => {
-                passed(WhyPassed::Forbidden, "forbidden by transport.lanes")
-            }
-            (Lane::Shm, None) => reach::shm(agent, peer).map_err(not_reached),
-            (Lane::Rdma, None) => reach::rdma(agent, peer, patience(&reached)).map_err(not_reached),
-            (Lane::Tcp, None) => reach::tcp(agent, peer, patience(&reached)).map_err(not_reached),
-            (Lane::Local, None) if peer.address.process == agent.hub.process() => {
-                passed(WhyPassed::Elsewhere, "it is not in this process any more")
-            }
-            (Lane::Local | Lane::CudaIpc, None) => passed(WhyPassed::Elsewhere, "other process"),
-        };
-        match attempt {
-            Ok(lane) => reached.push(lane),
+        let is_connected = taken.is_some() || !connected.is_empty();
+        let patience = if is_connected { begun.with_steps(COMPARING_MAX) } else { begun };
+        match connect(agent, peer, lane, missing, patience) {
+            Ok(link) => connected.push(link),
             Err(passed) => passed_over.push(passed),
         }
     }
-    if !reached.is_empty() {
-        let probes: Vec<_> = reached.iter().map(|(_, probe, _)| *probe).collect();
-        let (link, probe, channel) = reached.swap_remove(ranking::best(&probes));
-        let lane = link.lane();
-        let expected_bytes_per_s = agent.expected(&link);
-        link.speed().promise(expected_bytes_per_s);
-        link.speed().probed(probe);
-        for (other, ..) in reached {
-            let reason = "slower, when both were probed".to_owned();
-            passed_over.push(PassedOver { lane: other.lane(), why: WhyPassed::Slower, reason });
-            let_go(agent, &other);
-        }
-        passed_over.retain(|passed| passed.lane < lane);
-        passed_over.sort_by_key(|passed| passed.lane);
-        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
-        let tls = lane == Lane::Tcp && config.tls.is_some();
-        let encoding = agent.encoding_over(lane);
-        let status =
-            LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, expected_bytes_per_s, passed_over };
-        return Ok(Dialled { link, status, channel });
+    if connected.is_empty() {
+        let peer = peer.name.clone();
+        return Err(match config.require {
+            Some(required) => DialError::NoRequiredLane { required, peer, passed_over },
+            None => DialError::NoLane { peer, passed_over },
+        });
     }
-    let reasons = passed_over.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    Err(match config.require {
-        Some(required) => format!(
-            "transport.require = \"{required}\", but no lane at least as fast reaches worker {} ({reasons})",
-            peer.name
-        ),
-        None => format!("no lane reaches worker {} ({reasons})", peer.name),
+    keep_best(agent, peer, connected, passed_over)
+}
+
+/// Connects a peer over one lane. Errors: why the lane is passed over. What the peer does wrong is counted.
+fn connect(
+    agent: &AgentShared,
+    peer: &KnownPeer,
+    lane: Lane,
+    missing: Option<&str>,
+    patience: Patience,
+) -> Result<ConnectedLink, PassedOver> {
+    let passed = |why, reason: &str| PassedOver { lane, why, reason: reason.to_owned() };
+    if let Some(missing) = missing {
+        return Err(passed(WhyPassed::Absent, missing));
+    }
+    if !agent.config.lanes.contains(&lane) {
+        return Err(passed(WhyPassed::Forbidden, "forbidden by transport.lanes"));
+    }
+    let connected = match lane {
+        Lane::Shm => connect::shm(agent, peer),
+        Lane::Rdma => connect::rdma(agent, peer, patience),
+        Lane::Tcp => connect::tcp(agent, peer, patience),
+        Lane::Local if peer.address.process == agent.hub.process() => {
+            return Err(passed(WhyPassed::Elsewhere, "it is not in this process any more"));
+        }
+        Lane::Local | Lane::CudaIpc => return Err(passed(WhyPassed::Elsewhere, "other process")),
+    };
+    connected.map_err(|error: ConnectError| {
+        let why = error.why_passed();
+        passed(why, &error.count(&agent.counts).to_string())
     })
 }
 
-/// A link that was made is not taken.
-pub(super) fn let_go(agent: &AgentShared, link: &Link) {
-    link.leave();
-    if let Some(streams) = &agent.streams {
-        streams.lane_queue().links_changed();
+/// Keeps the best of the links, and ends the others.
+fn keep_best(
+    agent: &AgentShared,
+    peer: &KnownPeer,
+    mut connected: Vec<ConnectedLink>,
+    mut passed_over: Vec<PassedOver>,
+) -> Result<Dialled, DialError> {
+    let probes: Vec<_> = connected.iter().map(|connected| connected.probe).collect();
+    let ConnectedLink { link, probe, channel } = connected.swap_remove(ranking::best(&probes));
+    let lane = link.lane();
+    let expected_bytes_per_s = agent.expected(&link);
+    link.speed().promise(expected_bytes_per_s);
+    link.speed().probed(probe);
+    for ConnectedLink { link: other, .. } in connected {
+        let reason = "slower, when both were probed".to_owned();
+        passed_over.push(PassedOver { lane: other.lane(), why: WhyPassed::Slower, reason });
+        agent.discard(&other);
     }
-    if let Ok(verbs) = &agent.verbs {
-        verbs.lane_queue().links_changed();
-    }
+    passed_over.retain(|passed| passed.lane < lane);
+    passed_over.sort_by_key(|passed| passed.lane);
+    rustix::io::ioctl_fionbio(channel.socket(), true).map_err(io::Error::from)?;
+    let tls = lane == Lane::Tcp && agent.config.tls.is_some();
+    let encoding = agent.encoding_over(lane);
+    let status = LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, expected_bytes_per_s, passed_over };
+    Ok(Dialled { link, status, channel })
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is to be connected.
+//! Chooses the peer that is connected next.
 
 use crate::agent::peers::Attempt;
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ impl Dials {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::peers::KnownPeer;
+    use crate::agent::known_peer::KnownPeer;
     use domain::session::PeerAddress;
     use domain::{Incarnation, WorkerId};
 

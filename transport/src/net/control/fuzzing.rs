@@ -1,14 +1,14 @@
 //! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::channel::Channel;
-use super::hello::{self, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::serve::{Next, Serving};
 use crate::agent::config::AgentConfig;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::{Link, Way};
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
-use crate::fuzzing::{How, known, pair, said};
+use crate::fuzzing::input::{How, frame, known, pair, said};
 use crate::lanes::tcp::TcpWay;
 use crate::memory::RegionId;
 use crate::memory::sealed::SealedMemory;
@@ -31,8 +31,8 @@ fn agent() -> AgentShared {
 }
 
 /// The hello of who knows the secret, which is none.
-fn hello() -> (Said, Vec<u8>) {
-    let mut said = Said::over(Vec::new());
+fn hello() -> (Transcript, Vec<u8>) {
+    let mut said = Transcript::over(Vec::new());
     let hello = said.prove(&Secret::default(), Proof::Knock, &hello::opening([5; 32]));
     (said, hello)
 }
@@ -61,7 +61,7 @@ pub(crate) fn serving(input: &[u8]) {
         let proof = both.prove(&Secret::default(), Proof::Dialer, &introduction.encode());
         said(&theirs, &frame(kind::PROOF, &proof));
         assert!(channel.fill().is_ok());
-        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::KnownPeer)));
+        assert!(matches!(serving.handle(&agent, &mut channel, true), Ok(Next::Admitted)));
     }
     for part in bytes.chunks(how.piece) {
         said(&theirs, part);
@@ -69,7 +69,7 @@ pub(crate) fn serving(input: &[u8]) {
             match serving.handle(&agent, &mut channel, true) {
                 Ok(Next::Stay | Next::Greeted) => {}
                 // Without the challenge's nonce there is no proof.
-                Ok(Next::KnownPeer | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
+                Ok(Next::Admitted | Next::Lane { .. }) => panic!("a stranger is taken for a peer"),
                 Err(_) => return,
             }
         }
@@ -82,7 +82,7 @@ pub(crate) fn connected(input: &[u8]) {
     let agent = agent();
     let (ours, theirs) = pair();
     let mut channel = Channel::new(Socket::plain(ours), true);
-    let rails = vec![("a rail".to_owned(), Err("not of this test".to_owned()))];
+    let rails = vec![("a rail".to_owned(), None)];
     let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), 4096)]), rails));
     let link = Link::new(&known(), way, &agent.fair_shares);
     for part in bytes.chunks(how.piece) {
@@ -106,9 +106,4 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         How::CHECKED.before(&messages),
         How::PLAIN.before(&regions),
     ]
-}
-
-/// A frame as it is sent.
-pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    [&(body.len() as u32 + 1).to_le_bytes(), [kind].as_slice(), body].concat()
 }

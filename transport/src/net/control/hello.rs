@@ -6,17 +6,17 @@
 //! 4. Now the listener says who it is ([`Identity`]), with a proof over all that was said.
 //!
 //! A proof is a keyed hash over all messages up to its own, and over the TLS channel where there is one
-//! ([`Said`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
+//! ([`Transcript`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
 //! neither encrypted nor authenticated byte by byte without TLS: the network is trusted not to alter it.
 //!
 //! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version,
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
 
-use super::connect_error::ConnectError;
-use crate::agent::counts::Refusal;
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
+use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 
@@ -24,8 +24,6 @@ use domain::{Incarnation, Secret, Secrets, WorkerId};
 pub(crate) const VERSION: u16 = 6;
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
-/// Bytes that are read of an end before it has proven itself, in all.
-pub(crate) const HELLO_BYTES_MAX: usize = 4096;
 /// What an end that has not proven itself is told, whatever is wrong.
 pub(crate) const REFUSAL: &str = "refused";
 /// Bytes of a proof.
@@ -66,29 +64,16 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut bytes = self.id.0.to_le_bytes().to_vec();
-        bytes.extend_from_slice(&self.len.to_le_bytes());
-        bytes.extend_from_slice(&self.offset.unwrap_or(0).to_le_bytes());
-        bytes.push(u8::from(self.offset.is_some()));
-        bytes
+        let fields = FieldWriter::default().region(self.id).u64(self.len);
+        fields.u64(self.offset.unwrap_or(0)).u8(self.offset.is_some().into()).finish()
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let (id, len) = (rest.region()?, u64::from_le_bytes(rest.take()?));
-        let (offset, has_file) = (u64::from_le_bytes(rest.take()?), rest.take::<1>()?);
-        rest.end()?;
-        Ok(Self { id, len, offset: (has_file == [1]).then_some(offset) })
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut fields = FieldReader::new(bytes);
+        let (id, len, offset, has_file) = (fields.region()?, fields.u64()?, fields.u64()?, fields.u8()? == 1);
+        fields.end()?;
+        Ok(Self { id, len, offset: has_file.then_some(offset) })
     }
-}
-
-/// The region that is registered no more. Errors: it is none.
-pub(crate) fn withdrawn(bytes: &[u8]) -> Result<RegionId, String> {
-    let mut rest = Rest(bytes);
-    let id = rest.region()?;
-    rest.end()?;
-    Ok(id)
 }
 
 /// What a connection is for.
@@ -126,9 +111,9 @@ impl Proof {
 
 /// All that both ends have said over a channel, in its order: what proofs are over.
 #[derive(Clone, Debug)]
-pub(crate) struct Said(Vec<Vec<u8>>);
+pub(crate) struct Transcript(Vec<Vec<u8>>);
 
-impl Said {
+impl Transcript {
     /// Begins with what tells the channel from all others: nothing, where there is no TLS.
     pub(crate) fn over(channel: Vec<u8>) -> Self {
         Self(vec![channel])
@@ -164,38 +149,33 @@ impl Said {
     }
 }
 
-/// What is wrong with how an end begins.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unspoken {
-    #[error(
-        "it speaks version {0} of the transport's protocol, this worker version {VERSION}: \
-         run the same version of Baton at both ends"
-    )]
-    Version(u16),
-    #[error("{0}")]
-    Malformed(String),
-}
-
-impl From<String> for Unspoken {
-    fn from(reason: String) -> Self {
-        Self::Malformed(reason)
-    }
-}
-
 /// What either end begins with: the content of a hello, or a challenge.
 pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
-    [MAGIC.as_slice(), &VERSION.to_le_bytes(), &nonce].concat()
+    begin().bytes(&nonce).finish()
+}
+
+/// Begins a message that is understood in all versions: it says that an agent sends it, and which version that speaks.
+pub(crate) fn begin() -> FieldWriter {
+    FieldWriter::default().bytes(MAGIC).u16(VERSION)
+}
+
+/// Checks what such a message begins with.
+pub(crate) fn check_begin(fields: &mut FieldReader<'_>) -> Result<(), WireError> {
+    if &fields.bytes()? != MAGIC {
+        return Err(WireError::Foreign);
+    }
+    match fields.u16()? {
+        VERSION => Ok(()),
+        theirs => Err(WireError::Version { theirs, ours: VERSION }),
+    }
 }
 
 /// Checks what the other end begins with, and returns what follows it: the proof of a hello.
-pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], Unspoken> {
-    let mut rest = Rest(bytes);
-    match rest.version()? {
-        VERSION => {}
-        other => return Err(Unspoken::Version(other)),
-    }
-    rest.take::<32>()?;
-    Ok(rest.0)
+pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], WireError> {
+    let mut fields = FieldReader::new(bytes);
+    check_begin(&mut fields)?;
+    fields.bytes::<32>()?;
+    Ok(fields.rest())
 }
 
 /// How a dialer introduces itself.
@@ -211,36 +191,29 @@ pub(crate) struct Introduction {
 
 impl Introduction {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![match self.purpose {
+        let purpose = match self.purpose {
             Purpose::Control => 0,
             Purpose::Bytes => 1,
             Purpose::Queues => 2,
-        }];
-        put_who(&mut bytes, (self.from.id, self.from.incarnation));
-        put_who(&mut bytes, self.to);
-        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
-        bytes.extend_from_slice(&self.from.address.process.to_le_bytes());
-        for text in [&self.from.name, &self.from.address.unix, &self.from.address.tcp] {
-            put_text(&mut bytes, text);
-        }
-        bytes
+        };
+        let KnownPeer { id, incarnation, name, address } = &self.from;
+        let fields = FieldWriter::default().u8(purpose).who((*id, *incarnation)).who(self.to);
+        let fields = fields.u64(self.fingerprint).u64(address.process);
+        fields.text(name).text(&address.unix).text(&address.tcp).finish()
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let purpose = match rest.take::<1>()? {
-            [0] => Purpose::Control,
-            [1] => Purpose::Bytes,
-            [2] => Purpose::Queues,
-            [other] => return Err(format!("a connection for purpose {other}")),
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut fields = FieldReader::new(bytes);
+        let purpose = match fields.u8()? {
+            0 => Purpose::Control,
+            1 => Purpose::Bytes,
+            2 => Purpose::Queues,
+            other => return Err(WireError::Purpose(other)),
         };
-        let (id, incarnation) = rest.who()?;
-        let to = rest.who()?;
-        let fingerprint = u64::from_le_bytes(rest.take()?);
-        let process = u64::from_le_bytes(rest.take()?);
-        let (name, unix, tcp) = (rest.text()?, rest.text()?, rest.text()?);
-        rest.end()?;
+        let ((id, incarnation), to) = (fields.who()?, fields.who()?);
+        let (fingerprint, process) = (fields.u64()?, fields.u64()?);
+        let (name, unix, tcp) = (fields.text()?, fields.text()?, fields.text()?);
+        fields.end()?;
         let from = KnownPeer { id, incarnation, name, address: PeerAddress { process, unix, tcp } };
         Ok(Self { purpose, from, to, fingerprint })
     }
@@ -256,94 +229,56 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        put_who(&mut bytes, self.who);
-        bytes.extend_from_slice(&self.fingerprint.to_le_bytes());
-        bytes
+        FieldWriter::default().who(self.who).u64(self.fingerprint).finish()
     }
 
-    /// Errors: what is wrong with it, in words.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = Rest(bytes);
-        let (who, fingerprint) = (rest.who()?, u64::from_le_bytes(rest.take()?));
-        rest.end()?;
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut fields = FieldReader::new(bytes);
+        let (who, fingerprint) = (fields.who()?, fields.u64()?);
+        fields.end()?;
         Ok(Self { who, fingerprint })
     }
 
-    /// Checks the listener's message: it is from who was meant, and knows the secret that the dialer proved itself by.
-    pub(crate) fn check(self, said: &mut Said, secret: &Secret, message: &[u8]) -> Result<(), ConnectError> {
-        let proven = said.check(&secret.clone().into(), Proof::Listener, message);
-        let (content, _) = proven.ok_or_else(|| ConnectError::refused(Refusal::Identity, OTHER_SECRET))?;
-        let answers = Self::decode(content).map_err(ConnectError::lie)?;
-        if answers != self {
-            let (((id, life), layout), ((meant, meant_life), expected)) =
-                ((answers.who, answers.fingerprint), (self.who, self.fingerprint));
-            let reason = format!(
-                "worker {id} in its life {life} (layout {layout:x}) answers where {meant} in its life {meant_life} \
-                 (layout {expected:x}) was meant"
-            );
-            return Err(ConnectError::refused(Refusal::Identity, reason));
-        }
-        Ok(())
+    /// Checks the listener's message: it comes from the worker that was meant, which has the secret that the dialer
+    /// proved itself by.
+    pub(crate) fn check(
+        self,
+        transcript: &mut Transcript,
+        secret: &Secret,
+        message: &[u8],
+    ) -> Result<(), IdentityError> {
+        let proven = transcript.check(&secret.clone().into(), Proof::Listener, message);
+        let (content, _) = proven.ok_or(IdentityError::OtherSecret)?;
+        let answers = Self::decode(content)?;
+        if answers == self { Ok(()) } else { Err(IdentityError::Other { answers, meant: self }) }
     }
+}
+
+/// Why a listener is not taken for the worker that was dialed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    /// Its proof was made with another secret.
+    #[error("{OTHER_SECRET}")]
+    OtherSecret,
+    /// It is another worker, another life of the worker, or its regions have another layout.
+    #[error(
+        "worker {} in its life {} (layout {:x}) answers where {} in its life {} (layout {:x}) was meant",
+        answers.who.0, answers.who.1, answers.fingerprint, meant.who.0, meant.who.1, meant.fingerprint
+    )]
+    Other { answers: Identity, meant: Identity },
+    /// It proved itself, and its message is broken.
+    #[error(transparent)]
+    Wire(#[from] WireError),
 }
 
 /// What is wrong where a proof does not hold.
 pub(crate) const OTHER_SECRET: &str = "it does not know this cluster's secret";
 
-fn put_who(bytes: &mut Vec<u8>, (id, incarnation): (WorkerId, Incarnation)) {
-    bytes.extend_from_slice(&id.0.to_le_bytes());
-    bytes.extend_from_slice(&incarnation.0.to_le_bytes());
-}
-
-/// Appends a text, of which a kilobyte is the most.
-pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let text = &text.as_bytes()[..text.floor_char_boundary(1024)];
-    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
-    bytes.extend_from_slice(text);
-}
-
-/// What is left of a message.
-pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
-
-impl Rest<'_> {
-    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (part, rest) = self.0.split_first_chunk().ok_or("a message that ends too early")?;
-        self.0 = rest;
-        Ok(*part)
-    }
-
-    /// The version that is spoken.
-    pub(crate) fn version(&mut self) -> Result<u16, String> {
-        if &self.take::<6>()? != MAGIC {
-            return Err("not the protocol of an agent".to_owned());
-        }
-        Ok(u16::from_le_bytes(self.take()?))
-    }
-
-    fn region(&mut self) -> Result<RegionId, String> {
-        Ok(RegionId(u32::from_le_bytes(self.take()?)))
-    }
-
-    pub(crate) fn who(&mut self) -> Result<(WorkerId, Incarnation), String> {
-        Ok((WorkerId(u32::from_le_bytes(self.take()?)), Incarnation(u64::from_le_bytes(self.take()?))))
-    }
-
-    pub(crate) fn text(&mut self) -> Result<String, String> {
-        let len = usize::from(u16::from_le_bytes(self.take()?));
-        let (text, rest) = self.0.split_at_checked(len).ok_or("a text that ends too early")?;
-        self.0 = rest;
-        String::from_utf8(text.to_vec()).map_err(|_| "a text that is not UTF-8".to_owned())
-    }
-
-    pub(crate) fn end(&self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err("a message that goes on after its end".to_owned()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::read_region;
+    use crate::net::HELLO_BYTES_MAX;
     use proptest::prelude::*;
 
     fn introduction() -> Introduction {
@@ -376,10 +311,11 @@ mod tests {
         let mut bytes = opening([1; 32]);
         assert_eq!(check_opening(&bytes), Ok(&[][..]));
         bytes[6] = 4;
-        assert_eq!(check_opening(&bytes), Err(Unspoken::Version(4)));
+        let version = Err(WireError::Version { theirs: 4, ours: VERSION });
+        assert_eq!(check_opening(&bytes), version);
         // Of the version alone, too: what follows may mean something else there.
-        assert_eq!(check_opening(&bytes[..8]), Err(Unspoken::Version(4)));
-        assert!(matches!(check_opening(b"GET / HTTP/1.1"), Err(Unspoken::Malformed(_))));
+        assert_eq!(check_opening(&bytes[..8]), version);
+        assert_eq!(check_opening(b"GET / HTTP/1.1"), Err(WireError::Foreign));
     }
 
     #[test]
@@ -391,40 +327,40 @@ mod tests {
             (0..bytes.len()).for_each(|len| assert!(Region::decode(&bytes[..len]).is_err(), "{len} bytes"));
             assert!(Region::decode(&[bytes.as_slice(), &[0]].concat()).is_err());
         }
-        assert_eq!(withdrawn(&7_u32.to_le_bytes()), Ok(RegionId(7)));
-        assert!(withdrawn(&[0; 3]).is_err() && withdrawn(&[0; 5]).is_err());
+        assert_eq!(read_region(&7_u32.to_le_bytes()), Ok(RegionId(7)));
+        assert!(read_region(&[0; 3]).is_err() && read_region(&[0; 5]).is_err());
     }
 
     /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as
     /// messages.
-    fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Said, [Vec<u8>; 3]) {
-        let (mut said, challenge) = (Said::over(channel.to_vec()), opening([6; 32]));
-        let hello = said.prove(secret, Proof::Knock, &opening([5; 32]));
-        said.add(&challenge);
-        let introduction = said.prove(secret, Proof::Dialer, introduction);
-        (said, [hello, challenge, introduction])
+    fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Transcript, [Vec<u8>; 3]) {
+        let (mut transcript, challenge) = (Transcript::over(channel.to_vec()), opening([6; 32]));
+        let hello = transcript.prove(secret, Proof::Knock, &opening([5; 32]));
+        transcript.add(&challenge);
+        let introduction = transcript.prove(secret, Proof::Dialer, introduction);
+        (transcript, [hello, challenge, introduction])
     }
 
     /// What a listener makes of such messages: its own view of what was said, if both proofs hold.
-    fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Said, Secret)> {
-        let (mut said, [hello, challenge, introduction]) = (Said::over(channel.to_vec()), messages);
-        let (_, secret) = said.check(accepted, Proof::Knock, hello)?;
-        said.add(challenge);
-        let (_, secret) = said.check(&secret.into(), Proof::Dialer, introduction)?;
-        Some((said, secret))
+    fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Transcript, Secret)> {
+        let (mut transcript, [hello, challenge, introduction]) = (Transcript::over(channel.to_vec()), messages);
+        let (_, secret) = transcript.check(accepted, Proof::Knock, hello)?;
+        transcript.add(challenge);
+        let (_, secret) = transcript.check(&secret.into(), Proof::Dialer, introduction)?;
+        Some((transcript, secret))
     }
 
     #[test]
     fn proofs_are_bound_to_their_secret_their_channel_their_end_and_all_that_was_said() {
         let (secret, other) = (Secret::new("one"), Secret::new("two"));
         let (own, identity) = (Secrets::from(secret.clone()), Identity { who: introduction().to, fingerprint: 8 });
-        let (mut said, messages) = dialled(&secret, b"channel", &introduction().encode());
+        let (mut transcript, messages) = dialled(&secret, b"channel", &introduction().encode());
         let (mut listener, accepted) = heard(&own, b"channel", &messages).expect("it is proven");
         let answer = listener.prove(&accepted, Proof::Listener, &identity.encode());
-        assert_eq!(identity.check(&mut said.clone(), &secret, &answer), Ok(()));
+        assert_eq!(identity.check(&mut transcript.clone(), &secret, &answer), Ok(()));
 
-        let refused = Err(ConnectError::refused(Refusal::Identity, OTHER_SECRET));
-        assert_eq!(identity.check(&mut said.clone(), &other, &answer), refused);
+        let refused = Err(IdentityError::OtherSecret);
+        assert_eq!(identity.check(&mut transcript.clone(), &other, &answer), refused);
         let relayed = dialled(&secret, b"another channel", &introduction().encode());
         assert_eq!(identity.check(&mut relayed.0.clone(), &secret, &answer), refused, "another channel");
         for strange in [Secrets::from(other), Secrets::default()] {
@@ -440,7 +376,7 @@ mod tests {
         }
         // What one end proved does not serve as the other's proof.
         let [_, _, introduced] = &messages;
-        assert!(said.check(&own, Proof::Listener, introduced).is_none());
+        assert!(transcript.check(&own, Proof::Listener, introduced).is_none());
     }
 
     #[test]
@@ -452,9 +388,9 @@ mod tests {
             Identity { who: (WorkerId(4), Incarnation(9)), ..meant },
             Identity { fingerprint: 7, ..meant },
         ] {
-            let (mut said, _) = dialled(&secret, b"", &introduction().encode());
-            let answer = said.clone().prove(&secret, Proof::Listener, &answers.encode());
-            let refused = meant.check(&mut said, &secret, &answer).expect_err("it is somebody else").to_string();
+            let (mut transcript, _) = dialled(&secret, b"", &introduction().encode());
+            let answer = transcript.clone().prove(&secret, Proof::Listener, &answers.encode());
+            let refused = meant.check(&mut transcript, &secret, &answer).expect_err("it is somebody else").to_string();
             assert!(refused.contains("in its life i9 (layout 8) was meant"), "{refused}");
         }
     }

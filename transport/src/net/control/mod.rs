@@ -1,18 +1,25 @@
-//! The control thread of an agent: it takes in who connects, carries messages and regions, notices who leaves, and has
-//! peers connected. Idle connections cost it nothing.
+//! The control thread of an agent.
 //!
-//! What is deliberately absent: bytes of regions. They are the copy threads', and those of `lanes::rdma` and
+//! It accepts connections, carries messages and regions, notices peers that leave, and starts the threads that connect
+//! peers. Idle connections cost it nothing. How a connection of each direction begins:
+//!
+//! - Incoming: `accept` takes it in as a stranger (`strangers`). `serve` checks its hello (`hello`), then serves it.
+//! - Outgoing: `dials` says which peer is next. `dial` tries every lane, each by `connect`, and keeps the best.
+//!   `survey` compares the lanes again later.
+//!
+//! What is deliberately absent: bytes of regions. The copy threads move them, and those of `lanes::rdma` and
 //! `lanes::tcp`.
 
 mod accept;
+mod admission_error;
 pub(crate) mod channel;
+mod connect;
 mod connect_error;
 mod dial;
 mod dials;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 pub(crate) mod hello;
-mod reach;
 mod serve;
 mod sockets;
 mod strangers;
@@ -21,23 +28,27 @@ mod survey;
 mod tests;
 
 pub(crate) use channel::{Channel, ChannelError, Frame};
+pub(crate) use connect::join;
 pub(crate) use connect_error::ConnectError;
-pub(crate) use reach::join;
-pub(crate) use sockets::Listeners;
+pub(crate) use sockets::{LISTENERS_MAX, Listeners};
 
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
 use crate::agent::peers::Attempt;
 use crate::agent::shared::AgentShared;
-use crate::lanes::rdma::Verbs;
+use crate::clock::now;
+use crate::net::HELLO_BYTES_MAX;
 use crate::speed::link_speed::Slow;
 use crate::wake::{Doorbell, Wake};
+use crate::wire_error::WireError;
 use accept::{ACCEPTS_PER_TURN, Accepting};
+use admission_error::AdmissionError;
+use connect_error::DialError;
 use dial::Dialled;
 use dials::Dials;
 use domain::{Incarnation, WorkerId};
-use hello::{Purpose, REFUSAL, Unspoken, kind};
+use hello::{Purpose, REFUSAL, kind};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 use serve::Serving;
@@ -49,7 +60,7 @@ use std::time::{Duration, Instant};
 use strangers::Strangers;
 
 /// How soon an event that the sink did not take is offered again.
-const TELL_AGAIN: Duration = Duration::from_millis(1);
+const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(1);
 /// Bytes of messages that wait at a socket; others wait where senders see how many they are.
 const UNSENT_MAX: usize = 1 << 20;
 /// Connections of peers, of either direction. One more that a peer opens is closed. Strangers have places of their own.
@@ -63,11 +74,11 @@ const READS_PER_TURN: usize = 16;
 const VERSION_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// What is not a connection among the things waited for.
-const BELL: u64 = 0;
-const UNIX: u64 = 1;
-const STRANGERS: u64 = 2;
-const TCP: u64 = 3;
-const FIRST_CONNECTION: u64 = TCP + sockets::LISTENERS_MAX as u64;
+const BELL_TOKEN: u64 = 0;
+const UNIX_TOKEN: u64 = 1;
+const STRANGERS_TOKEN: u64 = 2;
+const TCP_TOKENS: u64 = 3;
+const FIRST_CONNECTION: u64 = TCP_TOKENS + sockets::LISTENERS_MAX as u64;
 
 /// How others reach the control thread.
 pub(crate) struct Control {
@@ -83,10 +94,10 @@ pub(crate) struct Control {
 
 #[derive(Default)]
 struct Orders {
-    dialled: Vec<(Attempt, Result<Dialled, String>)>,
+    dialled: Vec<(Attempt, Result<Dialled, DialError>)>,
     slow: Vec<(Arc<Link>, Slow)>,
     /// Links whose lanes were compared with the others anew, and what is best now.
-    surveyed: Vec<(Arc<Link>, Result<Dialled, String>)>,
+    surveyed: Vec<(Arc<Link>, Result<Dialled, DialError>)>,
     introduced: Vec<(WorkerId, Incarnation)>,
     regions_changed: bool,
     links_lost: bool,
@@ -97,9 +108,9 @@ impl Control {
     pub(crate) fn new() -> io::Result<Self> {
         let (bell, epoll) = (Doorbell::new()?, epoll::create(epoll::CreateFlags::CLOEXEC)?);
         // Edge-triggered: see `Doorbell`.
-        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, bell.fd(), EventData::new_u64(BELL_TOKEN), EventFlags::IN | EventFlags::ET)?;
         let strangers = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS), EventFlags::IN)?;
+        epoll::add(&epoll, &strangers, EventData::new_u64(STRANGERS_TOKEN), EventFlags::IN)?;
         Ok(Self { bell, epoll, strangers, orders: Mutex::default() })
     }
 
@@ -140,12 +151,12 @@ impl Control {
         self.wake();
     }
 
-    fn surveyed(&self, link: Arc<Link>, result: Result<Dialled, String>) {
+    fn surveyed(&self, link: Arc<Link>, result: Result<Dialled, DialError>) {
         self.orders().surveyed.push((link, result));
         self.wake();
     }
 
-    fn dialled(&self, attempt: Attempt, result: Result<Dialled, String>) {
+    fn dialled(&self, attempt: Attempt, result: Result<Dialled, DialError>) {
         self.orders().dialled.push((attempt, result));
         self.wake();
     }
@@ -154,17 +165,17 @@ impl Control {
 /// A connection of either direction.
 struct Connection {
     channel: Channel,
-    role: Role,
+    direction: Direction,
 }
 
-enum Role {
-    /// Somebody connected to this agent.
-    Serving(Serving),
-    /// This agent connected to somebody.
-    Dialled(Arc<Link>),
+enum Direction {
+    /// The other end connected to this agent.
+    Incoming(Serving),
+    /// This agent connected the other end.
+    Outgoing(Arc<Link>),
 }
 
-struct Loop<'a> {
+struct ControlLoop<'a> {
     agent: &'a Arc<AgentShared>,
     listeners: Listeners,
     epoll: &'a OwnedFd,
@@ -185,28 +196,20 @@ struct Loop<'a> {
     version_told: Option<Instant>,
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "connections that keep silent end by it, and failed ones are tried again"
-)]
-fn now() -> Instant {
-    Instant::now()
-}
-
 /// The thread's body. Returns after [`Control::close`], or when it cannot go on, with every connection closed.
 pub(crate) fn run(agent: &Arc<AgentShared>, listeners: Listeners) -> io::Result<()> {
-    let mut control = Loop::new(agent, listeners)?;
+    let mut control = ControlLoop::new(agent, listeners)?;
     agent.watch(|| control.run());
     agent.finish(|| control.end());
     Ok(())
 }
 
-impl<'a> Loop<'a> {
+impl<'a> ControlLoop<'a> {
     fn new(agent: &'a Arc<AgentShared>, listeners: Listeners) -> io::Result<Self> {
         let (epoll, strangers_epoll) = (&agent.control.epoll, &agent.control.strangers);
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX));
-        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP..);
+        let unix = listeners.unix.as_ref().map(|unix| (unix.as_fd(), UNIX_TOKEN));
+        let tcp = listeners.tcp.iter().map(AsFd::as_fd).zip(TCP_TOKENS..);
         for (listener, token) in unix.into_iter().chain(tcp) {
             epoll::add(epoll, listener, EventData::new_u64(token), EventFlags::IN)?;
         }
@@ -251,8 +254,8 @@ impl<'a> Loop<'a> {
             }
             for event in &events {
                 match event.data.u64() {
-                    BELL => {}
-                    STRANGERS => self.hear_strangers()?,
+                    BELL_TOKEN => {}
+                    STRANGERS_TOKEN => self.hear_strangers()?,
                     listener if listener < FIRST_CONNECTION => self.accept(listener),
                     connection => self.ready(connection, event.flags),
                 }
@@ -275,9 +278,9 @@ impl<'a> Loop<'a> {
             self.survey(link, slow);
         }
         if orders.links_lost || !orders.introduced.is_empty() {
-            let is_old = |connection: &Connection| match &connection.role {
-                Role::Dialled(link) => link.is_gone(),
-                Role::Serving(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
+            let is_old = |connection: &Connection| match &connection.direction {
+                Direction::Outgoing(link) => link.is_gone(),
+                Direction::Incoming(serving) => orders.introduced.iter().any(|&(id, life)| serving.is_before(id, life)),
             };
             let old = self.connections.iter().filter(|(_, connection)| is_old(connection)).map(|(&number, _)| number);
             old.collect::<Vec<_>>().into_iter().for_each(|number| self.close(number));
@@ -312,18 +315,18 @@ impl<'a> Loop<'a> {
                 Ok(())
             });
             if let Err(error) = spawned {
-                self.agent.control.dialled(attempt, Err(format!("no thread to connect it: {error}")));
+                self.agent.control.dialled(attempt, Err(DialError::Thread(error)));
             }
         }
     }
 
-    fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, String>) {
+    fn dialled(&mut self, attempt: &Attempt, result: Result<Dialled, DialError>) {
         let peer = &attempt.peer;
         let reason = match result {
             Ok(Dialled { link, status, channel }) => {
                 let connected = self.agent.peers.connected(attempt, &link, status.clone());
                 if connected.is_some()
-                    && let Err(error) = self.watch(channel, Role::Dialled(link.clone()))
+                    && let Err(error) = self.watch(channel, Direction::Outgoing(link.clone()))
                 {
                     self.agent.lose(&link, &format!("its connection cannot be watched: {error}"));
                 } else if let Some(again) = connected {
@@ -337,11 +340,11 @@ impl<'a> Loop<'a> {
                     self.look_later(&link);
                     self.heed(number);
                 } else {
-                    dial::let_go(self.agent, &link);
+                    self.agent.discard(&link);
                 }
                 return;
             }
-            Err(reason) => reason,
+            Err(error) => error.to_string(),
         };
         if self.agent.peers.failed(attempt, now()) {
             Counts::add(&self.agent.counts.lost);
@@ -351,9 +354,9 @@ impl<'a> Loop<'a> {
     }
 
     /// Waits for a connection from now on.
-    fn watch(&mut self, channel: Channel, role: Role) -> io::Result<()> {
+    fn watch(&mut self, channel: Channel, direction: Direction) -> io::Result<()> {
         epoll::add(self.epoll, channel.socket(), EventData::new_u64(self.next), EventFlags::IN)?;
-        self.connections.insert(self.next, Connection { channel, role });
+        self.connections.insert(self.next, Connection { channel, direction });
         self.next += 1;
         Ok(())
     }
@@ -387,9 +390,9 @@ impl<'a> Loop<'a> {
             let outcome = match connection.channel.fill() {
                 // TLS may have something to say that nobody asked it to.
                 Ok(false) => return self.flush(number),
-                Ok(true) => match &mut connection.role {
-                    Role::Serving(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
-                    Role::Dialled(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
+                Ok(true) => match &mut connection.direction {
+                    Direction::Incoming(serving) => serving.handle(self.agent, &mut connection.channel, has_room),
+                    Direction::Outgoing(link) => handle(link, &mut connection.channel).map(|()| serve::Next::Stay),
                 },
                 Err(error) => Err(error),
             };
@@ -402,7 +405,8 @@ impl<'a> Loop<'a> {
 
     /// Handles what a peer said while it was being connected: its socket tells of no more than what comes from now on.
     fn heed(&mut self, number: u64) {
-        let Some(Connection { channel, role: Role::Dialled(link), .. }) = self.connections.get_mut(&number) else {
+        let Some(Connection { channel, direction: Direction::Outgoing(link), .. }) = self.connections.get_mut(&number)
+        else {
             return;
         };
         if let Err(error) = handle(link, channel) {
@@ -417,7 +421,7 @@ impl<'a> Loop<'a> {
                 self.strangers.greet(number);
                 self.flush(number);
             }
-            serve::Next::KnownPeer => {
+            serve::Next::Admitted => {
                 self.strangers.remove(number);
                 let Some(Connection { channel, .. }) = self.connections.get_mut(&number) else { return };
                 match channel.change_watch(self.strangers_epoll, self.epoll, number) {
@@ -445,10 +449,9 @@ impl<'a> Loop<'a> {
 
     /// A peer wants to read over the lane `rdma`. That this end cannot is no fault of the peer's.
     fn serve_queues(&self, mut channel: Channel, peer: WorkerId, incarnation: Incarnation) {
-        let usable = |verbs| Verbs::failed(verbs).map_or(Ok(verbs), Err);
-        match self.agent.verbs.as_ref().map_err(Clone::clone).and_then(usable) {
+        match self.agent.usable_verbs() {
             Ok(verbs) => verbs.lane_queue().serve(peer, incarnation, channel),
-            Err(reason) => turn_away(&mut channel, &reason),
+            Err(error) => turn_away(&mut channel, &error.to_string()),
         }
     }
 
@@ -457,7 +460,7 @@ impl<'a> Loop<'a> {
         let epoll = if self.strangers.contains(number) { self.strangers_epoll } else { self.epoll };
         loop {
             let Some(connection) = self.connections.get_mut(&number) else { return };
-            if let Role::Dialled(link) = &connection.role {
+            if let Direction::Outgoing(link) = &connection.direction {
                 while connection.channel.unsent() < UNSENT_MAX
                     && let Some(message) = self.agent.peers.take_message(link)
                 {
@@ -477,7 +480,7 @@ impl<'a> Loop<'a> {
 
     fn show_regions(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        if let Role::Serving(serving) = &mut connection.role {
+        if let Direction::Incoming(serving) = &mut connection.direction {
             match serving.show_regions(self.agent, &mut connection.channel) {
                 Ok(()) => self.flush(number),
                 Err(error) => self.fail(number, &error),
@@ -490,21 +493,20 @@ impl<'a> Loop<'a> {
         let name = &self.agent.config.name;
         let Some(connection) = self.connections.get_mut(&number) else { return };
         error.count(&self.agent.counts);
-        match &connection.role {
-            Role::Dialled(link) => {
+        match &connection.direction {
+            Direction::Outgoing(link) => {
                 Counts::add(&self.agent.counts.lost);
                 let link = link.clone();
                 self.agent.lose(&link, &error.to_string());
             }
-            Role::Serving(_) => {
-                let reason = match error {
-                    ChannelError::Refused(_, reason) => reason.clone(),
-                    ChannelError::Unspoken(unspoken) => unspoken.to_string(),
-                    ChannelError::Closed | ChannelError::Failed(_) => return self.close(number),
-                };
+            Direction::Incoming(_) => {
+                if error.refusal().is_none() {
+                    return self.close(number);
+                }
+                let reason = error.to_string();
                 let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
-                if matches!(error, ChannelError::Unspoken(Unspoken::Version(_))) && self.version_told.is_none_or(is_due)
-                {
+                let is_version = matches!(error, ChannelError::Wire(WireError::Version { .. }));
+                if is_version && self.version_told.is_none_or(is_due) {
                     self.version_told = Some(now());
                     tracing::warn!(worker = name, reason, "refused a connection");
                 } else {
@@ -519,11 +521,11 @@ impl<'a> Loop<'a> {
 
     fn close(&mut self, number: u64) {
         self.strangers.remove(number);
-        let Some(Connection { channel, role }) = self.connections.remove(&number) else { return };
+        let Some(Connection { channel, direction }) = self.connections.remove(&number) else { return };
         if channel.is_wary() {
             self.accepting.throw_away(channel);
         }
-        if let Role::Dialled(link) = role
+        if let Direction::Outgoing(link) = direction
             && self.links.get(&link.peer) == Some(&number)
         {
             self.links.remove(&link.peer);
@@ -537,13 +539,13 @@ impl<'a> Loop<'a> {
         let others = self.accepting.deadline().into_iter().chain(self.looks.front().map(|&(at, _)| at));
         let earliest =
             strangers.into_iter().chain(later).chain(others).min().map(|at| at.saturating_duration_since(now()));
-        earliest.into_iter().chain(untold.then_some(TELL_AGAIN)).min()
+        earliest.into_iter().chain(untold.then_some(OFFER_AGAIN_AFTER)).min()
     }
 
     fn pass_deadlines(&mut self) {
         for _ in 0..STRANGERS_PER_TURN {
             let Some(number) = self.strangers.late(now()) else { break };
-            self.fail(number, &ChannelError::Refused(Refusal::Silence, "it kept silent".to_owned()));
+            self.fail(number, &AdmissionError::Silent.into());
         }
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now()
@@ -559,7 +561,7 @@ impl<'a> Loop<'a> {
     fn end(&mut self) {
         let numbers: Vec<_> = self.connections.keys().copied().collect();
         for number in numbers {
-            if let Some(Connection { role: Role::Dialled(link), .. }) = self.connections.get(&number) {
+            if let Some(Connection { direction: Direction::Outgoing(link), .. }) = self.connections.get(&number) {
                 link.leave();
             }
             self.close(number);
@@ -576,12 +578,11 @@ pub(crate) fn turn_away(channel: &mut Channel, reason: &str) {
 
 /// Frames of a peer that this agent connected to.
 fn handle(link: &Link, channel: &mut Channel) -> Result<(), ChannelError> {
-    let refuse = |reason| ChannelError::Refused(Refusal::Protocol, reason);
-    while let Some(frame) = channel.next(hello::HELLO_BYTES_MAX)? {
+    while let Some(frame) = channel.next(HELLO_BYTES_MAX)? {
         match frame.kind {
-            kind::REGION => reach::add_region(link, &frame, channel).map_err(refuse)?,
-            kind::WITHDRAWN => reach::withdraw_region(link, &frame).map_err(refuse)?,
-            other => return Err(refuse(format!("a frame of kind {other} out of place"))),
+            kind::REGION => connect::add_region(link, &frame, channel)?,
+            kind::WITHDRAWN => connect::withdraw_region(link, &frame)?,
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
     }
     Ok(())

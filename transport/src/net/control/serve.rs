@@ -1,22 +1,22 @@
-//! Who connects to this agent: from a stranger to a peer that is served.
+//! The serving end of a connection: a stranger that says hello, proves itself, and is served as a peer.
 
+use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{
-    self, HELLO_BYTES_MAX, Identity, Introduction, OTHER_SECRET, Proof, Purpose, Region, Said, Unspoken, kind,
-};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::sockets::prepare_tcp;
-use crate::agent::counts::{Counts, Refusal};
+use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
-use crate::agent::metadata::ImportError;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::memory::RegionId;
+use crate::net::HELLO_BYTES_MAX;
+use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What the agent knows of who connected.
+/// An incoming connection, as far as its other end is known.
 pub(super) struct Serving(Stage);
 
 enum Stage {
@@ -24,7 +24,7 @@ enum Stage {
     Silent,
     /// It knocked, by this secret, and was challenged.
     Greeted {
-        said: Said,
+        transcript: Transcript,
         secret: Secret,
     },
     Peer {
@@ -40,23 +40,13 @@ pub(super) enum Next {
     /// It knocked. It has not proven itself yet.
     Greeted,
     /// It is a peer now.
-    KnownPeer,
+    Admitted,
     /// It is a peer's, for a lane: not this thread's business.
     Lane {
         purpose: Purpose,
         peer: WorkerId,
         incarnation: Incarnation,
     },
-}
-
-/// It does not speak as it should.
-fn refuse(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Protocol, reason.into())
-}
-
-/// It is somebody else than it should be.
-fn turn_away(reason: impl Into<String>) -> ChannelError {
-    ChannelError::Refused(Refusal::Identity, reason.into())
 }
 
 impl Serving {
@@ -85,8 +75,8 @@ impl Serving {
                     self.0 = greet(agent, channel, &frame.body)?;
                     next = Next::Greeted;
                 }
-                (Stage::Greeted { said, secret }, kind::PROOF) => {
-                    let introduction = admit(agent, channel, said, secret, &frame.body, has_room)?;
+                (Stage::Greeted { transcript, secret }, kind::PROOF) => {
+                    let introduction = admit(agent, channel, transcript, secret, &frame.body, has_room)?;
                     let (peer, incarnation) = (introduction.from.id, introduction.from.incarnation);
                     let purpose = introduction.purpose;
                     agent.introduce(introduction.from);
@@ -102,7 +92,7 @@ impl Serving {
                         channel.push(kind::PROGRESS, &[], Some(to_send(file)?));
                     }
                     channel.push(kind::READY, &[], None);
-                    next = Next::KnownPeer;
+                    next = Next::Admitted;
                 }
                 (Stage::Peer { peer, .. }, kind::MESSAGE) => {
                     let message = AgentEvent::Message { from: *peer, bytes: frame.body };
@@ -110,7 +100,7 @@ impl Serving {
                         Counts::add(&agent.counts.dropped_messages);
                     }
                 }
-                (_, other) => return Err(refuse(format!("a frame of kind {other} out of place"))),
+                (_, other) => return Err(WireError::OutOfPlace(other).into()),
             }
         }
     }
@@ -143,59 +133,58 @@ fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<S
     let secrets = &agent.config.secrets;
     let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
     let challenge = hello::opening(nonce);
-    if let Err(unspoken) = hello::check_opening(message) {
-        if let Unspoken::Version(_) = unspoken {
+    if let Err(error) = hello::check_opening(message) {
+        if let WireError::Version { .. } = error {
             // Of any version, the other end tells by it what this one speaks.
             channel.push(kind::CHALLENGE, &challenge, None);
         }
-        return Err(unspoken.into());
+        return Err(error.into());
     }
     // Without a secret, at least no other user of the host.
     if secrets.is_empty() && channel.is_unix() {
         let peer = sockopt::socket_peercred(channel.socket()).map_err(|error| ChannelError::Failed(error.into()))?;
         if peer.uid != rustix::process::getuid() {
-            return Err(turn_away("it is another user's process, and the cluster has no secret"));
+            return Err(AdmissionError::OtherUser.into());
         }
     }
-    let mut said = Said::over(channel.binding().map_err(ChannelError::Failed)?);
-    let (_, secret) = said.check(secrets, Proof::Knock, message).ok_or_else(|| turn_away(OTHER_SECRET))?;
-    said.add(&challenge);
+    let mut transcript = Transcript::over(channel.binding().map_err(ChannelError::Failed)?);
+    let (_, secret) = transcript.check(secrets, Proof::Knock, message).ok_or(AdmissionError::OtherSecret)?;
+    transcript.add(&challenge);
     channel.push(kind::CHALLENGE, &challenge, None);
-    Ok(Stage::Greeted { said, secret })
+    Ok(Stage::Greeted { transcript, secret })
 }
 
 /// Checks the proof of who connected, and only then who it is and whom it means; says who this agent is.
 fn admit(
     agent: &AgentShared,
     channel: &mut Channel,
-    said: &mut Said,
+    transcript: &mut Transcript,
     secret: &Secret,
     message: &[u8],
     has_room: bool,
 ) -> Result<Introduction, ChannelError> {
-    let proven = said.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
-    let (content, _) = proven.ok_or_else(|| turn_away(OTHER_SECRET))?;
+    let proven = transcript.check(&Secrets::from(secret.clone()), Proof::Dialer, message);
+    let (content, _) = proven.ok_or(AdmissionError::OtherSecret)?;
     channel.trust();
     if !channel.is_unix() {
         prepare_tcp(channel.socket()).map_err(ChannelError::Failed)?;
     }
     if !has_room {
-        return Err(ChannelError::Refused(Refusal::Crowd, "too many peers are connected to it".to_owned()));
+        return Err(AdmissionError::Full.into());
     }
-    let introduction = Introduction::decode(content).map_err(refuse)?;
+    let introduction = Introduction::decode(content)?;
     let own = Identity { who: (agent.config.id, agent.config.incarnation), fingerprint: agent.config.fingerprint };
     if introduction.fingerprint != own.fingerprint {
         let (theirs, ours) = (introduction.fingerprint, own.fingerprint);
-        return Err(ChannelError::Refused(Refusal::Layout, ImportError::Layout { theirs, ours }.to_string()));
+        return Err(AdmissionError::Layout { theirs, ours }.into());
     }
     if introduction.to != own.who {
-        let ((id, life), (meant, meant_life)) = (own.who, introduction.to);
-        return Err(turn_away(format!("this is worker {id} in its life {life}, not {meant} in its life {meant_life}")));
+        return Err(AdmissionError::OtherWorker { own: own.who, meant: introduction.to }.into());
     }
     let from = &introduction.from;
     if agent.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
-        return Err(turn_away("a later life of that worker is known"));
+        return Err(AdmissionError::EarlierLife.into());
     }
-    channel.push(kind::IDENTITY, &said.prove(secret, Proof::Listener, &own.encode()), None);
+    channel.push(kind::IDENTITY, &transcript.prove(secret, Proof::Listener, &own.encode()), None);
     Ok(introduction)
 }

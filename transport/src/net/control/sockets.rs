@@ -61,13 +61,9 @@ impl Listeners {
         Ok(())
     }
 
-    /// Listens on `host:port`. Where it listens.
+    /// Listens on `host:port`, and returns the address that it listens on. There is room for [`LISTENERS_MAX`].
     pub(crate) fn listen_tcp(&mut self, bind: &str) -> io::Result<SocketAddr> {
-        if self.tcp.len() == LISTENERS_MAX {
-            return Err(io::Error::other(format!("more than {LISTENERS_MAX} addresses to listen on")));
-        }
-        let explain = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {bind}: {error}"));
-        let listener = TcpListener::bind(bind).map_err(explain)?;
+        let listener = TcpListener::bind(bind)?;
         listener.set_nonblocking(true)?;
         // The standard library's own backlog is 128; to listen again changes it.
         rustix::net::listen(&listener, BACKLOG)?;
@@ -103,9 +99,31 @@ pub(crate) fn connect_unix(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Why the addresses of a name are not found.
+#[derive(Debug, thiserror::Error)]
+enum LookupError {
+    #[error("the name has no address")]
+    NoAddress,
+    #[error("{LOOKUPS_MAX} names are being looked up, none of which is answered")]
+    TooMany,
+    #[error("looking up {0} timed out")]
+    TimedOut(String),
+}
+
+impl From<LookupError> for io::Error {
+    fn from(error: LookupError) -> Self {
+        let kind = match error {
+            LookupError::NoAddress => io::ErrorKind::NotFound,
+            LookupError::TooMany => io::ErrorKind::ResourceBusy,
+            LookupError::TimedOut(_) => io::ErrorKind::TimedOut,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Connects to `host:port`. What is read and written over it takes `patience` at most.
 pub(crate) fn connect_tcp(address: &str, patience: Duration) -> io::Result<OwnedFd> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::from(LookupError::NoAddress);
     for address in resolve(address, CONNECT_MAX.min(patience))? {
         match TcpStream::connect_timeout(&address, CONNECT_MAX.min(patience)) {
             Ok(stream) => {
@@ -127,7 +145,7 @@ fn resolve(address: &str, patience: Duration) -> io::Result<Vec<SocketAddr>> {
     }
     let room = |busy| (busy < LOOKUPS_MAX).then_some(busy + 1);
     if LOOKUPS.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
-        return Err(io::Error::other(format!("{LOOKUPS_MAX} names are being looked up, none of which is answered")));
+        return Err(LookupError::TooMany.into());
     }
     let (sender, found) = sync_channel(1);
     let name = address.to_owned();
@@ -141,8 +159,7 @@ fn resolve(address: &str, patience: Duration) -> io::Result<Vec<SocketAddr>> {
         LOOKUPS.fetch_sub(1, Ordering::AcqRel);
         return Err(error);
     }
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("looking up {address} timed out"));
-    found.recv_timeout(patience).map_err(late)?
+    found.recv_timeout(patience).map_err(|_| LookupError::TimedOut(address.to_owned()))?
 }
 
 /// No waiting for more to send, and an end after `SILENCE_MAX` of silence.

@@ -88,7 +88,7 @@ impl Strangers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::lane_queue::now;
+    use crate::clock::now;
 
     fn full(places: u64) -> (Strangers, Instant) {
         let (mut strangers, begin) = (Strangers::new(Some(places * DESCRIPTORS_SHARE as u64)), now());

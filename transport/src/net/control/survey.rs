@@ -1,18 +1,20 @@
 //! A lane that has become slow, or for which a faster one may have come: its peer's lanes are compared anew, and
 //! the best one is taken from then on.
 
+use super::connect_error::DialError;
 use super::dial::{self, Dialled};
-use super::{Loop, Role, now};
+use super::{ControlLoop, Direction};
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
 use crate::lanes::Lane;
 use crate::speed::link_speed::Slow;
 use crate::speed::ranking;
 use std::sync::Arc;
 
-impl Loop<'_> {
+impl ControlLoop<'_> {
     /// A lane has become slow: people are told, and it is compared with the others anew.
     pub(super) fn survey(&mut self, link: Arc<Link>, slow: Slow) {
         Counts::add(&self.agent.counts.slow);
@@ -43,14 +45,14 @@ impl Loop<'_> {
                 if taken.is_none() || ranking::best(&[dialled.status.probe, own.speed().lately()]) == 0 {
                     return Ok(dialled);
                 }
-                dial::let_go(&agent, &dialled.link);
-                Err(format!("{} is slower", dialled.status.lane))
+                agent.discard(&dialled.link);
+                Err(DialError::Slower(dialled.status.lane))
             });
             agent.control.surveyed(own, result);
             Ok(())
         };
         if let Err(error) = self.agent.spawn("dial", survey) {
-            self.agent.control.surveyed(link.clone(), Err(format!("no thread to compare lanes: {error}")));
+            self.agent.control.surveyed(link.clone(), Err(DialError::Thread(error)));
         }
     }
 
@@ -76,25 +78,25 @@ impl Loop<'_> {
 
     /// The lanes were compared. Transfers under way go on over the link that they began with; messages on their
     /// way over it may arrive after later ones.
-    pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, String>) {
+    pub(super) fn surveyed(&mut self, link: &Arc<Link>, result: Result<Dialled, DialError>) {
         let Dialled { link: new, status, channel } = match result {
             Ok(dialled) if dialled.link.lane() != link.lane() => dialled,
             // It is still the best.
             result => {
                 if let Ok(same) = result {
-                    dial::let_go(self.agent, &same.link);
+                    self.agent.discard(&same.link);
                 }
                 return self.look_later(link);
             }
         };
         let Ok(before) = self.agent.peers.switch(link, &new, status.clone()) else {
-            dial::let_go(self.agent, &new);
+            self.agent.discard(&new);
             return self.look_later(link);
         };
         if let Some(before) = before {
             self.agent.lose(&before, "a better lane was taken twice since");
         }
-        if let Err(error) = self.watch(channel, Role::Dialled(new.clone())) {
+        if let Err(error) = self.watch(channel, Direction::Outgoing(new.clone())) {
             return self.agent.lose(&new, &format!("its connection cannot be watched: {error}"));
         }
         let number = self.next - 1;

@@ -1,10 +1,11 @@
 //! Another lane is taken to a peer while it is read; peers that lie.
 
 use super::channel::Channel;
-use super::hello::{HELLO_BYTES_MAX, Identity, Proof, Region, Said, kind, opening};
+use super::hello::{Identity, Proof, Region, Transcript, kind, opening};
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferError;
 use crate::lanes::shm::progress_page::ProgressPage;
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
 use crate::speed::link_speed::Slow;
 use crate::{
@@ -92,13 +93,13 @@ fn liar(listener: &UnixListener) {
         }
         channel.fill().expect("it speaks");
     };
-    let (mut said, secrets) = (Said::over(Vec::new()), secret().into());
-    said.check(&secrets, Proof::Knock, &next(&mut channel, kind::HELLO)).expect("it knows the secret");
-    said.add(&opening([1; 32]));
+    let (mut transcript, secrets) = (Transcript::over(Vec::new()), secret().into());
+    transcript.check(&secrets, Proof::Knock, &next(&mut channel, kind::HELLO)).expect("it knows the secret");
+    transcript.add(&opening([1; 32]));
     channel.push(kind::CHALLENGE, &opening([1; 32]), None);
-    said.check(&secrets, Proof::Dialer, &next(&mut channel, kind::PROOF)).expect("it knows the secret");
+    transcript.check(&secrets, Proof::Dialer, &next(&mut channel, kind::PROOF)).expect("it knows the secret");
     let identity = Identity { who: (OWNER, Incarnation(1)), fingerprint: 0 };
-    channel.push(kind::IDENTITY, &said.prove(&secret(), Proof::Listener, &identity.encode()), None);
+    channel.push(kind::IDENTITY, &transcript.prove(&secret(), Proof::Listener, &identity.encode()), None);
     let show = |channel: &mut Channel, len: usize| {
         let memory = SealedMemory::new("test", len).expect("memory");
         let file = memory.file().expect("it has one").0.try_clone_to_owned().expect("descriptors are left");

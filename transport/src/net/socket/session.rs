@@ -4,9 +4,9 @@
 //! nothing is taken for whole that was cut off.
 
 use super::{SendBuffer, is_tls, receive, send};
-use crate::lanes::lane_queue::now;
+use crate::clock::now;
 use crate::memory::copy::copy_racing_cached;
-use crate::net::control::hello::HELLO_BYTES_MAX;
+use crate::net::HELLO_BYTES_MAX;
 use rustls::Connection;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;
@@ -70,7 +70,9 @@ impl Session {
     /// What tells this connection from all others. Errors: the ends do not know each other yet.
     pub(super) fn binding(&self) -> io::Result<Vec<u8>> {
         let bytes = vec![0; BINDING_BYTES];
-        self.connection.export_keying_material(bytes, BINDING_LABEL, None).map_err(failure)
+        self.connection
+            .export_keying_material(bytes, BINDING_LABEL, None)
+            .map_err(|error| TlsBreach::Refused(error).into())
     }
 
     /// Goes on until both ends know each other, over a socket that blocks; for `patience` at most, however slowly
@@ -159,7 +161,7 @@ impl Session {
                 } else {
                     reads += 1;
                     if reads > EMPTY_READS_MAX {
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, "it says nothing at length"));
+                        return Err(TlsBreach::EmptyRecords.into());
                     }
                 }
             }
@@ -189,8 +191,7 @@ impl Session {
             self.greeting = if is_tls(&self.input) { Greeting::Tls } else { Greeting::Plain };
         }
         if self.greeting == Greeting::Plain {
-            let reason = "it speaks without TLS, which transport.tls_certificate demands here";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            return Err(TlsBreach::Plain.into());
         }
         if self.taken == self.input.len() {
             (self.input, self.taken) = (Vec::new(), 0);
@@ -201,7 +202,7 @@ impl Session {
         // Answers of a handshake, or why there is an error. What the socket does not take goes with what is sent
         // next, or when it takes more.
         let flushed = self.flush(socket);
-        let state = state.map_err(failure)?;
+        let state = state.map_err(TlsBreach::Refused)?;
         self.plaintext = state.plaintext_bytes_to_read();
         flushed?;
         if state.peer_has_closed() {
@@ -214,8 +215,7 @@ impl Session {
     fn read(&mut self, socket: &OwnedFd) -> io::Result<usize> {
         let room = self.allowance.map_or(RECEIVE_BYTES, |allowed| allowed.min(RECEIVE_BYTES));
         if room == 0 {
-            let reason = format!("it sent {UNPROVEN_BYTES_MAX} bytes of TLS and has not proven itself");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            return Err(TlsBreach::LongHandshake.into());
         }
         self.input.reserve_exact(room);
         let count = receive(socket, &mut self.input);
@@ -227,9 +227,27 @@ impl Session {
     }
 }
 
-/// What TLS says is wrong.
-pub(super) fn failure(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+/// How the other end breaks the rules of TLS. As an error of a socket, its kind is `InvalidData`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TlsBreach {
+    /// It speaks without TLS.
+    #[error("it speaks without TLS, which transport.tls_certificate demands here")]
+    Plain,
+    /// It sends records without content, one behind the other.
+    #[error("it says nothing at length")]
+    EmptyRecords,
+    /// Its handshake is longer than that of any agent.
+    #[error("it sent {UNPROVEN_BYTES_MAX} bytes of TLS and has not proven itself")]
+    LongHandshake,
+    /// Its certificate or what it says is refused.
+    #[error(transparent)]
+    Refused(#[from] rustls::Error),
+}
+
+impl From<TlsBreach> for io::Error {
+    fn from(breach: TlsBreach) -> Self {
+        Self::new(io::ErrorKind::InvalidData, breach)
+    }
 }
 
 /// The socket, to write to what is encrypted.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::lanes::lane_queue::now;
-use crate::lanes::rails::Rails;
+use crate::clock::now;
+use crate::lanes::rails::{Rails, Trial};
 use std::sync::Mutex;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -29,16 +29,16 @@ impl World {
         let mut slow = vec![0; speeds.len()];
         let is_read = |speed: f64| speed > 0.0;
         for (link, &speed) in self.links.iter_mut().zip(speeds) {
-            link.due(if is_read(speed) { u64::MAX } else { 0 }, self.now);
+            link.pending(if is_read(speed) { u64::MAX } else { 0 }, self.now);
         }
         for _ in 0..milliseconds {
             self.now += MILLISECOND;
             for (link, (&speed, slow)) in self.links.iter_mut().zip(speeds.iter().zip(&mut slow)) {
-                link.brought((speed * 1e6) as u64, self.now);
+                link.delivered((speed * 1e6) as u64, self.now);
                 *slow += usize::from(link.take_slow().is_some());
             }
         }
-        self.links.iter_mut().for_each(|link| link.due(0, self.now));
+        self.links.iter_mut().for_each(|link| link.pending(0, self.now));
         slow
     }
 }
@@ -63,15 +63,15 @@ fn a_pause_and_what_is_small_say_nothing() {
     assert_eq!(world.read(&[8.0], LONG), [0]);
     let link = &mut world.links[0];
     // Nothing comes for a second.
-    link.due(u64::MAX, world.now);
+    link.pending(u64::MAX, world.now);
     world.now += 1000 * MILLISECOND;
-    link.brought(SAMPLE_BYTES, world.now);
+    link.delivered(SAMPLE_BYTES, world.now);
     assert_eq!(link.take_slow(), None);
     for _ in 0..LONG {
-        link.due(BULK_BYTES - 1, world.now);
+        link.pending(BULK_BYTES - 1, world.now);
         world.now += 100 * MILLISECOND;
-        link.brought(BULK_BYTES - 1, world.now);
-        link.due(0, world.now);
+        link.delivered(BULK_BYTES - 1, world.now);
+        link.pending(0, world.now);
     }
     assert_eq!(world.read(&[8.0], LONG), [0]);
 }
@@ -81,14 +81,14 @@ fn transfers_that_take_turns_are_no_fall() {
     const PIECE: u64 = 1 << 20;
     let speed = Arc::new(Mutex::new(LinkSpeed::default()));
     let mut now = now();
-    let mut rails = Rails::new(&[Some(None)], now);
-    rails.tell(speed.clone());
+    let mut rails = Rails::new(&[Trial::Works], now);
+    rails.report_to(speed.clone());
     let mut rounds = |at_once: usize| {
         for _ in 0..LONG {
             (0..at_once).for_each(|_| rails.ask(0, PIECE, true, now));
             for _ in 0..at_once {
                 now += MILLISECOND;
-                rails.brought(0, PIECE, now);
+                rails.delivered(0, PIECE, now);
             }
         }
         speed.lock().expect("nobody panics").take_slow()
@@ -143,15 +143,15 @@ fn a_fault_is_found_alone_and_in_a_crowd() {
 fn a_link_that_is_gone_has_no_part_of_the_lane() {
     let mut world = World::new(2);
     assert_eq!(world.read(&[8.0, 0.0], LONG), [0, 0]);
-    world.links[1].due(u64::MAX, world.now);
+    world.links[1].pending(u64::MAX, world.now);
     world.links[1].end();
-    world.links[1].due(u64::MAX, world.now);
+    world.links[1].pending(u64::MAX, world.now);
     // It would be more than a quarter of what the lane does if the other one had a half of it.
-    world.links[0].due(u64::MAX, world.now);
+    world.links[0].pending(u64::MAX, world.now);
     let mut slow = 0;
     for _ in 0..LONG {
         world.now += MILLISECOND;
-        world.links[0].brought(1_200_000, world.now);
+        world.links[0].delivered(1_200_000, world.now);
         slow += usize::from(world.links[0].take_slow().is_some());
     }
     assert_eq!(slow, 1);
@@ -164,8 +164,8 @@ fn latency_is_no_slowness() {
     let mut round = |bytes: u64| {
         speed.asked(bytes, now);
         now += MILLISECOND + Duration::from_nanos(bytes);
-        speed.brought(bytes, now);
-        speed.due(0, now);
+        speed.delivered(bytes, now);
+        speed.pending(0, now);
         speed.take_slow()
     };
     for bytes in [64 << 20, BULK_BYTES] {

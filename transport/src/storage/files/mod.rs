@@ -29,6 +29,7 @@ pub use way::FileWay;
 
 use crate::agent::event::TransferId;
 use crate::bounded_thread::{BoundedThread, Late};
+use crate::clock::now;
 use crate::failure::Failure;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::speed::storage_speed::StorageSpeeds;
@@ -41,7 +42,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stripes::Stripes;
 use way::Engine;
 use work::{Posted, Work};
@@ -94,7 +95,7 @@ impl fmt::Display for FileStatus {
 /// The one end of a posted file transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileEnd {
-    /// Which.
+    /// As [`FileMover::post`] returned it.
     pub id: TransferId,
     /// All bytes are where they belong, or why not. What was written is in the files then, not yet safe from a
     /// loss of power.
@@ -176,11 +177,6 @@ struct Orders {
     closed: bool,
     /// The thread ended: nobody carries orders out any more, and who posts is refused so.
     broken: Option<PostError>,
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

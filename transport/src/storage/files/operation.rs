@@ -1,6 +1,6 @@
 //! One read or write of a file.
 
-use super::stripes::Place;
+use super::stripes::FileRange;
 use crate::memory::RegionId;
 use std::io;
 
@@ -8,7 +8,7 @@ use std::io;
 /// ends after it, and keeps the region mapped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation {
-    pub(super) place: Place,
+    pub(super) range: FileRange,
     pub(super) memory: *mut u8,
     pub(super) region: RegionId,
     pub(super) region_offset: u64,
@@ -20,8 +20,8 @@ pub(super) struct Operation {
 impl Operation {
     /// The first `moved` bytes are done.
     pub(super) fn advance(&mut self, moved: usize) {
-        self.place.offset += moved as u64;
-        self.place.len -= moved;
+        self.range.offset += moved as u64;
+        self.range.len -= moved;
         self.memory = self.memory.wrapping_add(moved);
         self.region_offset += moved as u64;
     }

@@ -39,7 +39,7 @@ pub struct FileBatch {
     pub memory: RegionId,
     /// Bytes of each copy, a multiple of [`FILE_ALIGN`] as all offsets are.
     pub len: usize,
-    /// Which.
+    /// The copies; they may be carried out in any order.
     pub copies: Vec<FileCopy>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct FilePlan {
     pub(super) bytes: Both<u64>,
 }
 
-/// What is done next.
+/// What is done next. Not the cursor of transfers between agents: a run may be empty here, and stripes cut pieces.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cursor {
     run: usize,
@@ -163,15 +163,15 @@ impl FilePlan {
             };
             let region_offset = copy.memory + cursor.offset as u64;
             let left = (len - cursor.offset).min(len_max(region_offset));
-            let place = run.stripes.place(copy.file + cursor.offset as u64, left);
-            cursor.offset += place.len;
+            let range = run.stripes.range(copy.file + cursor.offset as u64, left);
+            cursor.offset += range.len;
             if cursor.offset == len {
                 *cursor = Cursor { piece: cursor.piece + 1, offset: 0, ..*cursor };
             }
             // Inside the memory: it was checked.
             let memory = run.memory.as_ptr().wrapping_add(region_offset as usize);
             let write = run.direction == Direction::Write;
-            return Some(Operation { place, memory, region: run.region, region_offset, write, repeats: 0 });
+            return Some(Operation { range, memory, region: run.region, region_offset, write, repeats: 0 });
         }
     }
 }

@@ -22,6 +22,27 @@ const GET_EVENTS: u32 = 1;
 /// What the look for the bell is called; operations are called by their slots.
 const BELL: u64 = u64::MAX;
 
+/// Why memory is not registered with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PinError {
+    /// The kernel keeps no table of memory for the ring.
+    #[error("the kernel takes no table of buffers: {}", io::Error::from_raw_os_error(*errno))]
+    NoTable { errno: i32 },
+    /// The table has no room for so many pieces.
+    #[error(
+        "the kernel takes {BUFFERS_MAX} pieces of memory, of {} MiB at most, has {pinned}, and is to take {more} more",
+        BUFFER_BYTES >> 20
+    )]
+    TooMany { pinned: u32, more: usize },
+    /// The kernel refuses to pin a piece.
+    #[error("memory cannot be pinned: {} (see the memlock limit)", io::Error::from_raw_os_error(*errno))]
+    Refused { errno: i32 },
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
 pub(super) struct Ring {
     ring: IoUring,
     bell: Arc<Doorbell>,
@@ -31,7 +52,7 @@ pub(super) struct Ring {
     buffers: BTreeMap<RegionId, u32>,
     taken: u32,
     /// Why memory is not registered, where it is not.
-    unregistered: Option<String>,
+    unregistered: Option<PinError>,
 }
 
 impl Ring {
@@ -49,7 +70,7 @@ impl Ring {
                 built => built?,
             };
         let unregistered = ring.submitter().register_buffers_sparse(BUFFERS_MAX).err();
-        let unregistered = unregistered.map(|error| format!("the kernel takes no table of buffers: {error}"));
+        let unregistered = unregistered.map(|error| PinError::NoTable { errno: errno(&error) });
         Ok(Self { ring, bell, listens: false, buffers: BTreeMap::new(), taken: 0, unregistered })
     }
 
@@ -76,19 +97,15 @@ impl Ring {
         }
     }
 
-    /// Registers pieces one behind the other, all of them or none, and returns the number of the first. Errors:
-    /// why not.
+    /// Registers pieces one behind the other, all of them or none, and returns the number of the first.
     ///
     /// # Safety
     ///
     /// They stay mapped as long as the ring is there.
-    unsafe fn pin(&mut self, pieces: &[libc::iovec]) -> Result<u32, String> {
+    unsafe fn pin(&mut self, pieces: &[libc::iovec]) -> Result<u32, PinError> {
         let (first, count) = (self.taken, pieces.len());
         if count > (BUFFERS_MAX - first) as usize {
-            return Err(format!(
-                "the kernel takes {BUFFERS_MAX} pieces of memory, of {} MiB at most, has {first}, and is to take {count} more",
-                BUFFER_BYTES >> 20
-            ));
+            return Err(PinError::TooMany { pinned: first, more: count });
         }
         for (at, piece) in (first..).zip(pieces) {
             // SAFETY: as the caller says.
@@ -99,7 +116,7 @@ impl Ring {
                         tracing::warn!(%error, "memory that is not registered stays pinned");
                     }
                 }
-                return Err(format!("memory cannot be pinned: {error} (see the memlock limit)"));
+                return Err(PinError::Refused { errno: errno(&error) });
             }
         }
         self.taken += count as u32;
@@ -116,8 +133,8 @@ impl Ring {
         unsafe { self.ring.submitter().register_buffers_update(at, &[piece], None) }.map(drop)
     }
 
-    pub(super) fn unregistered(&self) -> Option<&str> {
-        self.unregistered.as_deref()
+    pub(super) fn unregistered(&self) -> Option<PinError> {
+        self.unregistered
     }
 
     /// How many bytes from `offset` of a region on one operation can have.
@@ -127,15 +144,15 @@ impl Ring {
 
     /// Queues an operation. There is room for as many as the ring was made for.
     pub(super) fn push(&mut self, slot: usize, operation: &Operation) {
-        let Operation { place, memory, region, region_offset, write, .. } = *operation;
-        let (fd, len) = (Fd(place.file), place.len as u32);
+        let Operation { range, memory, region, region_offset, write, .. } = *operation;
+        let (fd, len) = (Fd(range.file), range.len as u32);
         let buffer =
             self.buffers.get(&region).map(|first| (first + (region_offset as usize / BUFFER_BYTES) as u32) as u16);
         let entry = match (write, buffer) {
-            (true, Some(at)) => opcode::WriteFixed::new(fd, memory, len, at).offset(place.offset).build(),
-            (false, Some(at)) => opcode::ReadFixed::new(fd, memory, len, at).offset(place.offset).build(),
-            (true, None) => opcode::Write::new(fd, memory, len).offset(place.offset).build(),
-            (false, None) => opcode::Read::new(fd, memory, len).offset(place.offset).build(),
+            (true, Some(at)) => opcode::WriteFixed::new(fd, memory, len, at).offset(range.offset).build(),
+            (false, Some(at)) => opcode::ReadFixed::new(fd, memory, len, at).offset(range.offset).build(),
+            (true, None) => opcode::Write::new(fd, memory, len).offset(range.offset).build(),
+            (false, None) => opcode::Read::new(fd, memory, len).offset(range.offset).build(),
         };
         self.queue(&entry.user_data(slot as u64));
     }
@@ -213,12 +230,12 @@ mod tests {
         // SAFETY: the memory outlives the ring, and what is nowhere is nobody's: the kernel refuses it.
         let mut pin = |pieces: &[libc::iovec]| (unsafe { ring.pin(pieces) }, pinned(&ring));
         let (refused, left) = pin(&[piece(0), piece(PAGE), nowhere]);
-        assert!(refused.is_err_and(|why| why.contains("memlock")));
+        assert!(refused.is_err_and(|why| why.to_string().contains("memlock")));
         assert_eq!(left, 0, "what was pinned is let go of");
         assert_eq!(pin(&[piece(0), piece(PAGE)]), (Ok(0), 2));
         assert_eq!(pin(&[piece(0)]), (Ok(2), 3));
         let (refused, left) = pin(&vec![piece(0); BUFFERS_MAX as usize]);
-        assert!(refused.is_err_and(|why| why.contains("has 3, and is to take 4096 more")));
+        assert!(refused.is_err_and(|why| why.to_string().contains("has 3, and is to take 4096 more")));
         assert_eq!(left, 3);
     }
 }

@@ -22,6 +22,36 @@ pub struct FileSpec {
     pub stripe_bytes: u64,
 }
 
+/// Why a region of files is not opened.
+#[derive(Debug, thiserror::Error)]
+enum SpecError {
+    /// No path is named.
+    #[error("a region of files has no file")]
+    NoFile,
+    /// Direct reads and writes need multiples of [`FILE_ALIGN`], and at least one.
+    #[error("{bytes} bytes in stripes of {stripe_bytes}: multiples of {FILE_ALIGN} are wanted")]
+    Unaligned { bytes: u64, stripe_bytes: u64 },
+    /// A file's share is more than any file can have.
+    #[error("more bytes than a file can have")]
+    TooLarge,
+    /// Stripes of one file under two names would overwrite each other.
+    #[error("{} and {} are one file: a region needs a file of its own for each name", first.display(), second.display())]
+    OneFile { first: PathBuf, second: PathBuf },
+    /// The file system has less room than the file needs.
+    #[error("{wanted} bytes more are wanted than the file has, and its file system has {free} free")]
+    NoRoom { wanted: u64, free: u64 },
+}
+
+impl From<SpecError> for io::Error {
+    fn from(error: SpecError) -> Self {
+        let kind = match error {
+            SpecError::NoRoom { .. } => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// A region of files that is open. What is in it survives its owner.
 #[derive(Debug)]
 pub(super) struct Stripes {
@@ -32,9 +62,9 @@ pub(super) struct Stripes {
     buffered: Option<String>,
 }
 
-/// A place in one of the files, and how many bytes follow it there.
+/// A range of bytes in one of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FileRange {
     pub(super) file: RawFd,
     pub(super) offset: u64,
     pub(super) len: usize,
@@ -44,16 +74,15 @@ impl Stripes {
     /// Opens the files and takes their room on the devices. Errors: of the system, with the path; a spec that is none.
     pub(super) fn open(spec: &FileSpec) -> io::Result<Self> {
         let FileSpec { ref paths, bytes, stripe_bytes } = *spec;
-        let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what.to_owned()));
         if paths.is_empty() {
-            return wrong("a region of files has no file");
+            return Err(SpecError::NoFile.into());
         }
         if bytes == 0 || stripe_bytes == 0 || bytes % FILE_ALIGN != 0 || stripe_bytes % FILE_ALIGN != 0 {
-            return wrong(&format!("{bytes} bytes in stripes of {stripe_bytes}: multiples of {FILE_ALIGN} are wanted"));
+            return Err(SpecError::Unaligned { bytes, stripe_bytes }.into());
         }
         let stripes = bytes.div_ceil(stripe_bytes);
         let each = stripes.div_ceil(paths.len() as u64).checked_mul(stripe_bytes);
-        let Some(each) = each else { return wrong("more bytes than a file can have") };
+        let each = each.ok_or(SpecError::TooLarge)?;
         let mut buffered = None;
         let mut files = Vec::with_capacity(paths.len());
         let mut names: BTreeMap<(u64, u64), &Path> = BTreeMap::new();
@@ -61,12 +90,8 @@ impl Stripes {
             let (file, why) = open(path).map_err(at(path))?;
             buffered = buffered.or(why);
             let status = rustix::fs::fstat(&file).map_err(io::Error::from).map_err(at(path))?;
-            // Stripes of one file under two names would overwrite each other.
-            if let Some(other) = names.insert((status.st_dev, status.st_ino), path) {
-                let (other, path) = (other.display(), path.display());
-                return wrong(&format!(
-                    "{other} and {path} are one file: a region needs a file of its own for each name"
-                ));
+            if let Some(first) = names.insert((status.st_dev, status.st_ino), path) {
+                return Err(SpecError::OneFile { first: first.to_owned(), second: path.clone() }.into());
             }
             files.push(file);
         }
@@ -85,14 +110,14 @@ impl Stripes {
     }
 
     /// Where the byte at `offset` is, and how many of the `len` from there on are together.
-    pub(super) fn place(&self, offset: u64, len: usize) -> Place {
+    pub(super) fn range(&self, offset: u64, len: usize) -> FileRange {
         let (stripe, inside) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
         let files = self.files.len() as u64;
         let file = self.files[(stripe % files) as usize].as_raw_fd();
         // With one file its stripes follow each other.
         let together = if files == 1 { self.bytes - offset } else { self.stripe_bytes - inside };
         let len = len.min(usize::try_from(together).unwrap_or(usize::MAX));
-        Place { file, offset: stripe / files * self.stripe_bytes + inside, len }
+        FileRange { file, offset: stripe / files * self.stripe_bytes + inside, len }
     }
 }
 
@@ -126,8 +151,7 @@ fn take_room(file: &OwnedFd, bytes: u64) -> io::Result<()> {
     let blocks = rustix::fs::fstat(file)?.st_blocks.cast_unsigned();
     let wanted = bytes.saturating_sub(blocks.saturating_mul(512));
     if wanted > free {
-        let why = format!("{wanted} bytes more are wanted than the file has, and its file system has {free} free");
-        return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        return Err(SpecError::NoRoom { wanted, free }.into());
     }
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         // Room that was not taken beforehand may be missing later; the write that finds it missing fails.
@@ -206,14 +230,14 @@ mod tests {
             let mut seen = std::collections::BTreeSet::new();
             for unit in 0..bytes {
                 let left = ((bytes - unit) * UNIT) as usize;
-                let place = stripes.place(unit * UNIT, left);
+                let place = stripes.range(unit * UNIT, left);
                 assert!(place.len >= UNIT as usize && place.len <= left);
                 assert!(seen.insert((place.file, place.offset)), "unit {unit} is where another is");
                 let at = stripes.files.iter().position(|file| file.as_raw_fd() == place.file).expect("one of them");
                 let size = std::fs::metadata(&paths[at]).expect("it exists").len();
                 assert!(place.offset + place.len as u64 <= size, "{place:?} leaves its file of {size}");
                 // What is together is where walking on by units leads, too.
-                let next = stripes.place((unit + 1).min(bytes - 1) * UNIT, UNIT as usize);
+                let next = stripes.range((unit + 1).min(bytes - 1) * UNIT, UNIT as usize);
                 if place.len > UNIT as usize {
                     assert_eq!((next.file, next.offset), (place.file, place.offset + UNIT));
                 }

@@ -94,14 +94,14 @@ impl Drop for Threads {
 
 /// Reads or writes, and returns how many bytes. Errors: of the system.
 pub(super) fn carry_out(operation: &Operation) -> io::Result<usize> {
-    let Operation { place, memory, write, .. } = *operation;
-    let offset = libc::off_t::try_from(place.offset).map_err(io::Error::other)?;
+    let Operation { range, memory, write, .. } = *operation;
+    let offset = libc::off_t::try_from(range.offset).map_err(io::Error::other)?;
     // SAFETY: the memory is lent to the operation until it has ended; see there.
     let moved = unsafe {
         if write {
-            libc::pwrite(place.file, memory.cast(), place.len, offset)
+            libc::pwrite(range.file, memory.cast(), range.len, offset)
         } else {
-            libc::pread(place.file, memory.cast(), place.len, offset)
+            libc::pread(range.file, memory.cast(), range.len, offset)
         }
     };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())

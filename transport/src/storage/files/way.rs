@@ -41,6 +41,11 @@ impl fmt::Display for FileWay {
     }
 }
 
+/// No way is there, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("files can be read and written in no way: {}", reasons(.0))]
+struct NoWay(Vec<(FileWay, String)>);
+
 /// What carries operations out.
 pub(super) enum Engine {
     Ring(Box<Ring>),
@@ -74,7 +79,7 @@ impl Engine {
                 Err(why) => passed_over.push((way, why)),
             }
         }
-        Err(io::Error::other(format!("files can be read and written in no way: {}", reasons(&passed_over))))
+        Err(io::Error::other(NoWay(passed_over)))
     }
 
     pub(super) fn way(&self) -> FileWay {

@@ -4,8 +4,9 @@ use super::operation::{Done, Operation};
 use super::plan::{Cursor, FilePlan};
 use super::prepared::FileSlot;
 use super::way::{Engine, FileWay};
-use super::{FileError, FileReport, STARTED_BYTES, STARTED_OPERATIONS, Shared, lock, now};
+use super::{FileError, FileReport, STARTED_BYTES, STARTED_OPERATIONS, Shared, lock};
 use crate::agent::event::TransferId;
+use crate::clock::now;
 use crate::failure::caught;
 use crate::transfer::PostError;
 use std::collections::VecDeque;
@@ -60,7 +61,7 @@ impl Work {
             }
             Err(panic) => {
                 self.shared.failure.report(std::thread::current().name().unwrap_or_default(), &panic);
-                self.break_off(panic, FileError::Panicked, PostError::Panicked);
+                self.break_off(panic.to_string(), FileError::Panicked, PostError::Panicked);
             }
         }
     }
@@ -83,7 +84,7 @@ impl Work {
             let failed = if posted.is_finished() { posted.failed } else { Some(error) };
             // A sink that panics again keeps nobody from the end of the next one.
             if let Err(panic) = caught(|| posted.end(&self.shared, way, failed)) {
-                tracing::error!(mover, panic, "who is told of the end of a transfer panicked");
+                tracing::error!(mover, %panic, "the sink that takes the ends of transfers panicked");
             }
         }
     }
@@ -139,7 +140,7 @@ impl Work {
         for (id, memory) in registered {
             if let Engine::Ring(ring) = &mut self.engine {
                 ring.register(id, &*memory);
-                let why = ring.unregistered().map(str::to_owned);
+                let why = ring.unregistered().map(|error| error.to_string());
                 let known = &mut lock(&self.shared.status).unregistered;
                 if known.is_none()
                     && let Some(why) = &why
@@ -173,7 +174,7 @@ impl Work {
                 posted.begun.get_or_insert_with(now);
                 self.engine.push(slot, &operation);
                 self.slots[slot] = Some((posted.id, operation));
-                (made, bytes) = (made + 1, bytes + operation.place.len);
+                (made, bytes) = (made + 1, bytes + operation.range.len);
                 if made == STARTED_OPERATIONS || bytes >= STARTED_BYTES {
                     (made, bytes) = (0, 0);
                     self.engine.start()?;
@@ -192,7 +193,7 @@ impl Work {
         let Some(posted) = self.active.iter_mut().find(|posted| posted.id == id) else { return };
         let again = match done.result {
             Ok(0) => Err(FileError::CutShort),
-            Ok(moved) if moved < operation.place.len => {
+            Ok(moved) if moved < operation.range.len => {
                 operation.advance(moved);
                 Ok(true)
             }

@@ -3,6 +3,7 @@
 //! What repeats a request, and after which pause, is the S3 client's matter; here it is told what may be repeated,
 //! which is everything: whoever writes a key writes the same bytes.
 
+use super::config::ObjectConfigError;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -82,9 +83,8 @@ impl Connections {
         tcp.set_connect_timeout(Some(silence_max));
         let builder = HttpsConnectorBuilder::new();
         let builder = if secure {
-            builder.with_provider_and_native_roots(rustls::crypto::ring::default_provider()).map_err(|error| {
-                io::Error::new(error.kind(), format!("no certificates to trust (install ca-certificates): {error}"))
-            })?
+            let provider = rustls::crypto::ring::default_provider();
+            builder.with_provider_and_native_roots(provider).map_err(ObjectConfigError::NoAuthorities)?
         } else {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -1,6 +1,7 @@
 //! Settings of a mover of objects.
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 /// Settings of a mover of objects.
@@ -48,5 +49,29 @@ pub struct ObjectCredentials {
 impl fmt::Debug for ObjectCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectCredentials").field("key_id", &self.key_id).finish_non_exhaustive()
+    }
+}
+
+/// Why no mover of objects has such settings.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ObjectConfigError {
+    /// The store refuses smaller parts than it says.
+    #[error("parts of objects have {least} bytes at least, not {bytes}", least = ObjectConfig::PART_BYTES_MIN)]
+    PartTooSmall { bytes: usize },
+    /// The client of the store refuses a setting.
+    #[error(transparent)]
+    Store(object_store::Error),
+    /// The system has no authorities that the store's certificate could be of.
+    #[error("no certificates to trust (install ca-certificates): {0}")]
+    NoAuthorities(io::Error),
+}
+
+impl From<ObjectConfigError> for io::Error {
+    fn from(error: ObjectConfigError) -> Self {
+        let kind = match &error {
+            ObjectConfigError::NoAuthorities(error) => error.kind(),
+            ObjectConfigError::PartTooSmall { .. } | ObjectConfigError::Store(_) => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
     }
 }

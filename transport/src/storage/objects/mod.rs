@@ -29,6 +29,7 @@ pub use prepared::ObjectTransfer;
 
 use crate::agent::event::TransferId;
 use crate::bounded_thread::{BoundedThread, Late};
+use crate::clock::now;
 use crate::failure::Failure;
 use crate::memory::{Memory, RegionId, Regions};
 use crate::speed::storage_speed::StorageSpeeds;
@@ -39,7 +40,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thread::{Order, Posted};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
@@ -50,7 +51,7 @@ const CLOSE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The one end of a posted object transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectEnd {
-    /// Which.
+    /// As [`ObjectMover::post`] returned it.
     pub id: TransferId,
     /// What became of it, or why nothing did.
     pub result: Result<ObjectReport, ObjectError>,
@@ -108,11 +109,6 @@ struct Shared {
     sink: Box<dyn Fn(ObjectEnd) + Send + Sync>,
     speeds: Arc<StorageSpeeds>,
     open: AtomicUsize,
-}
-
-#[expect(clippy::disallowed_methods, reason = "transfers are timed; nothing is decided by it")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 impl ObjectMover {

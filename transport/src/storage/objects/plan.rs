@@ -18,7 +18,7 @@ pub enum ObjectWork {
         key: String,
         /// The memory.
         memory: RegionId,
-        /// Which.
+        /// The pieces of the object, and where each goes.
         pieces: Vec<ObjectPiece>,
     },
     /// Writes memory as the object, unless there is one.

@@ -1,9 +1,11 @@
 //! What is asked of the store: a bounded number of requests at once, repeated where that helps, for a bounded time.
 
 use super::client::{Connections, JOURNAL, Journal};
+use super::config::ObjectConfigError;
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectPlan, Plan};
-use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error, now};
+use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error};
+use crate::clock::now;
 use crate::memory::Memory;
 use crate::random;
 use bytes::Bytes;
@@ -80,10 +82,8 @@ impl HttpConnector for Made {
 impl Requests {
     /// Errors: settings that cannot be.
     pub(super) fn new(config: &ObjectConfig) -> io::Result<Self> {
-        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         if config.part_bytes < ObjectConfig::PART_BYTES_MIN {
-            let least = ObjectConfig::PART_BYTES_MIN;
-            return Err(wrong(format!("parts of objects have {least} bytes at least, not {}", config.part_bytes)));
+            return Err(ObjectConfigError::PartTooSmall { bytes: config.part_bytes }.into());
         }
         let at_once = config.requests_max.max(1);
         let secure = config.endpoint.starts_with("https://");
@@ -102,7 +102,7 @@ impl Requests {
         if let Some(token) = &config.credentials.token {
             builder = builder.with_token(token);
         }
-        let store = builder.build().map_err(|error| wrong(error.to_string()))?;
+        let store = builder.build().map_err(ObjectConfigError::Store)?;
         let (endpoint, bucket) = (config.endpoint.clone(), config.bucket.clone());
         Ok(Self { store, endpoint, bucket, at_once, permits: Semaphore::new(at_once), give_up: config.give_up })
     }
@@ -149,13 +149,10 @@ impl Requests {
         ObjectError::Failed { endpoint, bucket, key: key.to_string(), trouble, detail: error::detail(said) }
     }
 
-    /// Has an upload's parts deleted. Errors: what the store says, for people.
-    pub(super) async fn abandon(&self, abandoned: &Abandoned) -> Result<(), String> {
-        let Abandoned { path, upload } = abandoned;
-        self.store
-            .abort_multipart(path, upload)
-            .await
-            .map_err(|error| format!("{}, bucket {}, object {path}: {error}", self.endpoint, self.bucket))
+    /// Has the store delete the parts of an upload.
+    pub(super) async fn abandon(&self, Abandoned { path, upload }: &Abandoned) -> Result<(), ObjectError> {
+        let aborted = self.store.abort_multipart(path, upload).await;
+        aborted.map_err(|error| self.failed(path, ObjectTrouble::Store, &error.to_string()))
     }
 
     async fn read(&self, key: &Path, memory: &dyn Memory, piece: ObjectPiece) -> object_store::Result<()> {

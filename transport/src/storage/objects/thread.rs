@@ -3,8 +3,9 @@
 use super::plan::ObjectPlan;
 use super::prepared::ObjectSlot;
 use super::requests::{Abandoned, Needed, Requests};
-use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock, now};
+use super::{ObjectError, ObjectOutcome, ObjectReport, Shared, lock};
 use crate::agent::event::TransferId;
+use crate::clock::now;
 use crate::failure::caught;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(super) fn run(runtime: &Runtime, shared: &Shared, requests: Requests, mut or
     for posted in running.transfers.into_values().chain(posted) {
         // A sink that panics again keeps nobody from the end of the next one.
         if let Err(panic) = caught(|| shared.end(posted, Err(ObjectError::Panicked))) {
-            tracing::error!(mover = shared.config.name, panic, "who is told of the end of a transfer panicked");
+            tracing::error!(mover = shared.config.name, %panic, "the sink that takes the ends of transfers panicked");
         }
     }
 }
@@ -101,8 +102,8 @@ async fn serve(shared: &Shared, requests: Requests, orders: &mut UnboundedReceiv
 fn abandon(shared: &Shared, requests: &Arc<Requests>, upload: Abandoned, last_words: &mut JoinSet<()>) {
     let (requests, mover) = (requests.clone(), shared.config.name.clone());
     last_words.spawn(async move {
-        if let Err(why) = requests.abandon(&upload).await {
-            tracing::warn!(mover, why, "parts of an unfinished upload stay in the store until it expires them");
+        if let Err(error) = requests.abandon(&upload).await {
+            tracing::warn!(mover, %error, "parts of an unfinished upload stay in the store until it expires them");
         }
     });
 }

@@ -2,7 +2,8 @@
 //! that this crate has no call for, between two processes. They need a device, such as that of `tests/rdma/vm`.
 //! This program starts itself once more as the owner.
 
-use super::super::rail;
+use super::super::completions::Room;
+use super::super::port;
 use super::super::verbs::pretended::{self, END_ERROR, PAIRS, POSTED, PretendedDevice, TOLD};
 use super::*;
 use crate::agent::config::RdmaConfig;
@@ -24,10 +25,10 @@ const OWNERS: u8 = 1;
 const PEERS: u8 = 2;
 const DEPTH: Depth = Depth { reads: 1, reads_of_peer: 1 };
 
-/// A rail. `None`, and a line that says so: there is no device.
-fn rail() -> Option<Rail> {
-    match rail::open(&RdmaConfig::default()) {
-        Ok(rails) => rails.into_iter().next(),
+/// A port. `None`, and a line that says so: there is no device.
+fn own_port() -> Option<Port> {
+    match port::open(&RdmaConfig::default()) {
+        Ok(ports) => ports.into_iter().next(),
         Err(reason) => {
             println!("skipped: it takes an RDMA device ({reason}); see tests/rdma");
             None
@@ -65,26 +66,26 @@ const CARELESS: &str = "careless";
 fn an_owner() {
     #[expect(clippy::disallowed_methods, reason = "the test says by it which process this is")]
     let Ok(kind) = std::env::var(OWNER_PROCESS) else { return };
-    let rail = rail().expect("the other process found one");
+    let port = own_port().expect("the other process found one");
     let memory = memory(OWNERS);
-    rail.register(&memory).expect("it can be registered");
-    let room = rail.completions.take_room(16).expect("a completion queue");
+    port.register(&memory).expect("it can be registered");
+    let room = port.completions.take_room(16).expect("a completion queue");
     let mut pair = match kind.as_str() {
         CARELESS => {
             let all = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE;
-            QueuePair::letting(&rail, &room.queue, 16, all).expect("a queue pair")
+            QueuePair::letting(&port, &room.queue, 16, all).expect("a queue pair")
         }
-        _ => QueuePair::new(&rail, &room.queue, 1, true).expect("a queue pair"),
+        _ => QueuePair::new(&port, &room.queue, 1, true).expect("a queue pair"),
     };
     let (number, packet) = pair.number();
-    let key = rail.keys(&memory).expect("keys").remote;
+    let key = port.keys(&memory).expect("keys").remote;
     println!("\nowner {number} {packet} {key} {}", memory.as_ptr() as u64);
     for line in std::io::stdin().lines().map_while(Result::ok) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["connect", number, packet] => {
                 let peer = (number.parse().expect("a number"), packet.parse().expect("a number"));
-                let port = rail.port().expect("it is active");
-                pair.connect(&port, &port.address, peer, DEPTH).expect("it connects");
+                let state = port.state().expect("it is active");
+                pair.connect(&state, &state.address, peer, DEPTH).expect("it connects");
                 println!("owner connected");
             }
             ["state"] => println!("owner {} {}", pair.has_failed(), bytes(&memory) == [OWNERS; LEN]),
@@ -150,28 +151,28 @@ struct Ends {
     own: Arc<dyn Memory>,
     peer: QueuePair,
     _room: Room,
-    rail: Rail,
+    port: Port,
     owner: Owner,
 }
 
 /// The two ends. `None`, and a line that says so: there is no device.
 fn ends(kind: &str) -> Option<Ends> {
-    let rail = rail()?;
+    let port = own_port()?;
     let mut owner = Owner::start(kind);
     let own = memory(PEERS);
-    rail.register(&own).expect("it can be registered");
-    let room = rail.completions.take_room(16).expect("a completion queue");
-    let mut peer = QueuePair::letting(&rail, &room.queue, 16, 0).expect("a queue pair");
+    port.register(&own).expect("it can be registered");
+    let room = port.completions.take_room(16).expect("a completion queue");
+    let mut peer = QueuePair::letting(&port, &room.queue, 16, 0).expect("a queue pair");
     let (number, packet) = peer.number();
     assert_eq!(owner.asked(&format!("connect {number} {packet}")), "connected");
-    let port = rail.port().expect("it is active");
-    peer.connect(&port, &port.address, owner.number, DEPTH).expect("it connects");
-    Some(Ends { own, peer, _room: room, rail, owner })
+    let state = port.state().expect("it is active");
+    peer.connect(&state, &state.address, owner.number, DEPTH).expect("it connects");
+    Some(Ends { own, peer, _room: room, port, owner })
 }
 
 impl Ends {
     fn describe(&self, status: u32) -> String {
-        self.rail.domain.context.library.describe(status)
+        self.port.domain.context.library.describe(status)
     }
 
     /// The status of what `post` posts to the peer's queue pair.
@@ -179,7 +180,7 @@ impl Ends {
         post(&mut self.peer);
         let mut completed = Vec::new();
         for _ in 0..10_000 {
-            self.rail.completions.take(&mut completed).expect("completions can be taken");
+            self.port.completions.take(&mut completed).expect("completions can be taken");
             if let Some(one) = completed.first() {
                 return one.status;
             }
@@ -194,7 +195,7 @@ impl Ends {
             id: 1,
             remote_key: self.owner.key,
             remote_address: self.owner.address + offset as u64,
-            local_key: self.rail.keys(&self.own).expect("keys").local,
+            local_key: self.port.keys(&self.own).expect("keys").local,
             local_address: self.own.as_ptr() as u64,
             len: len as u32,
         };
@@ -204,7 +205,7 @@ impl Ends {
 
     /// The peer writes over the owner's first bytes; the status.
     fn write(&mut self) -> u32 {
-        let own = self.rail.keys(&self.own).expect("keys").local;
+        let own = self.port.keys(&self.own).expect("keys").local;
         let (key, to, from) = (self.owner.key, self.owner.address, self.own.as_ptr() as u64);
         self.status(|peer| {
             let mut piece = LocalPiece { address: from, len: 64, key: own };
@@ -264,11 +265,11 @@ unsafe impl Memory for Exported {
 
 #[test]
 fn memory_of_a_device_that_the_network_card_does_not_take_is_refused_with_what_mends_it() {
-    let Some(rail) = rail() else { return };
+    let Some(port) = own_port() else { return };
     let memory: Arc<dyn Memory> = Arc::new(Exported(tempfile::tempfile().expect("a file")));
-    let refused = rail.register(&memory).expect_err("it is no dma-buf");
+    let refused = port.register(&memory).expect_err("it is no dma-buf").to_string();
     assert!(refused.contains("bytes of a device cannot be registered") && refused.contains("dma-buf"), "{refused}");
-    assert_eq!(rail.keys(&memory), None);
+    assert_eq!(port.keys(&memory), None);
 }
 
 #[test]
@@ -281,24 +282,24 @@ fn a_read_that_leaves_the_region_is_refused() {
     assert_eq!(bytes(&ends.own)[8..], [PEERS; LEN - 8]);
 }
 
-/// A rail of a device that is not there.
-fn pretended_rail(service: RdmaService) -> Rail {
+/// A port of a device that is not there.
+fn pretended_port(service: RdmaService) -> Port {
     let device = PretendedDevice { name: c"none0", ports_up: &[true] };
     let config = RdmaConfig { service, ..RdmaConfig::default() };
-    let rails = rail::open_by(&pretended::library(&[device]), Path::new("/nowhere"), &config);
-    rails.expect("there is one").remove(0)
+    let ports = port::open_by(&pretended::library(&[device]), Path::new("/nowhere"), &config);
+    ports.expect("there is one").remove(0)
 }
 
 #[test]
 fn what_the_settings_say_is_what_queue_pairs_are_told() {
     let (traffic_class, service_level, flow_label, pkey_index) = (104, 3, 0xABCDE, 7);
     let service = RdmaService { traffic_class, service_level, flow_label, pkey_index, timeout: 14, retries: 2 };
-    let rail = pretended_rail(service);
-    let room = rail.completions.take_room(1).expect("there is room");
-    let mut pair = QueuePair::new(&rail, &room.queue, 1, true).expect("a queue pair");
-    let port = rail.port().expect("it is up");
-    let peer = RailAddress { lid: 9, ..port.address.clone() };
-    pair.connect(&port, &peer, (17, 4), Depth { reads: 3, reads_of_peer: 2 }).expect("it connects");
+    let port = pretended_port(service);
+    let room = port.completions.take_room(1).expect("there is room");
+    let mut pair = QueuePair::new(&port, &room.queue, 1, true).expect("a queue pair");
+    let state = port.state().expect("it is up");
+    let peer = PortAddress { lid: 9, ..state.address.clone() };
+    pair.connect(&state, &peer, (17, 4), Depth { reads: 3, reads_of_peer: 2 }).expect("it connects");
     let told = TOLD.take();
     let [(initial, _), (receiving, of_receiving), (sending, of_sending)] = told[..] else { panic!("{told:?}") };
     assert_eq!((initial.state, initial.partition_index, initial.access), (STATE_INITIAL, 7, REMOTE_READ));
@@ -309,17 +310,17 @@ fn what_the_settings_say_is_what_queue_pairs_are_told() {
     assert!(of_receiving & OF_ADDRESS != 0 && of_sending & OF_ANSWER_WAIT != 0 && of_sending & OF_ANSWER_RETRIES != 0);
     assert_eq!((sending.answer_wait, sending.answer_retries, sending.reads), (14, 2, 3));
     // Within an InfiniBand subnet no route is told.
-    let near = RailAddress { kind: GidKind::InfiniBand, ..peer };
-    pair.connect(&port, &near, (17, 4), Depth { reads: 3, reads_of_peer: 2 }).expect("it connects");
+    let near = PortAddress { kind: GidKind::InfiniBand, ..peer };
+    pair.connect(&state, &near, (17, 4), Depth { reads: 3, reads_of_peer: 2 }).expect("it connects");
     let address = TOLD.take()[0].0.address;
     assert_eq!((address.has_route, address.service_level, address.route), (0, 3, GlobalRoute::default()));
 }
 
 #[test]
 fn chains_of_reads_are_posted_in_their_order_and_their_last_one_is_told() {
-    let rail = pretended_rail(RdmaService::default());
-    let room = rail.completions.take_room(1).expect("there is room");
-    let mut pair = QueuePair::new(&rail, &room.queue, 1, false).expect("a queue pair");
+    let port = pretended_port(RdmaService::default());
+    let room = port.completions.take_room(1).expect("there is room");
+    let mut pair = QueuePair::new(&port, &room.queue, 1, false).expect("a queue pair");
     for count in [0, 1, CHAIN_MAX, CHAIN_MAX + 1, 3 * CHAIN_MAX] {
         let read = |at: usize| Read { id: at as u64, len: 100 + at as u32, ..Read::default() };
         let reads: Vec<Read> = (0..count).map(read).collect();
@@ -333,24 +334,24 @@ fn chains_of_reads_are_posted_in_their_order_and_their_last_one_is_told() {
 
 #[test]
 fn links_share_the_completion_queue_of_a_port_until_it_is_full() {
-    let rail = pretended_rail(RdmaService::default());
-    let too_much = rail.completions.take_room(257).err().expect("the device has less");
+    let port = pretended_port(RdmaService::default());
+    let too_much = port.completions.take_room(257).err().expect("the device has less").to_string();
     assert!(too_much.contains("room for 256 completions"), "{too_much}");
-    let rooms: Vec<Room> = (0..2).map(|_| rail.completions.take_room(128).expect("there is room")).collect();
-    assert_eq!(rail.completions.count(), 1);
-    let more = rail.completions.take_room(128).expect("another queue is made");
-    assert_eq!(rail.completions.count(), 2);
+    let rooms: Vec<Room> = (0..2).map(|_| port.completions.take_room(128).expect("there is room")).collect();
+    assert_eq!(port.completions.count(), 1);
+    let more = port.completions.take_room(128).expect("another queue is made");
+    assert_eq!(port.completions.count(), 2);
     drop((rooms, more));
-    let again: Vec<Room> = (0..4).map(|_| rail.completions.take_room(128).expect("there is room")).collect();
-    assert_eq!((rail.completions.count(), again.len()), (2, 4), "what was given back is taken again");
+    let again: Vec<Room> = (0..4).map(|_| port.completions.take_room(128).expect("there is room")).collect();
+    assert_eq!((port.completions.count(), again.len()), (2, 4), "what was given back is taken again");
 }
 
 /// The lane's thread goes on, to end what was read over the device.
 #[test]
 fn a_device_that_is_gone_ends_nothing_but_what_was_made_on_it() {
-    let rail = pretended_rail(RdmaService::default());
-    let room = rail.completions.take_room(1).expect("there is room");
-    let pair = QueuePair::new(&rail, &room.queue, 1, true).expect("a queue pair");
+    let port = pretended_port(RdmaService::default());
+    let room = port.completions.take_room(1).expect("there is room");
+    let pair = QueuePair::new(&port, &room.queue, 1, true).expect("a queue pair");
     END_ERROR.set(libc::EIO);
     drop(pair);
     END_ERROR.set(0);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::config::AgentConfig;
+use crate::agent::rdma::RdmaError;
 use crate::agent::shared::AgentParts;
 use crate::lanes::local::Hub;
 use crate::memory::DeviceMemory;
@@ -47,7 +48,7 @@ fn agent(word: &ProgressWord) -> AgentShared {
         progress: Watched::new(word.clone(), None).expect("nobody else watches it"),
         control: Control::new().expect("there are descriptors"),
         streams: None,
-        verbs: Err("not of this test".to_owned()),
+        verbs: Err(RdmaError::NotListening),
         sink: Box::new(|_| true),
     });
     agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));

@@ -1,10 +1,10 @@
 //! What an owner may not answer.
 
 use super::super::engine::Engine;
-use super::super::{Order, Streams, TcpWay};
+use super::super::{JoinedRail, Order, Streams, TcpWay};
 use super::*;
 use crate::agent::config::{AgentConfig, TcpConfig};
-use crate::agent::peers::KnownPeer;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::memory::sealed::SealedMemory;
 use crate::memory::{Memory, RegionId};
@@ -29,7 +29,7 @@ fn what_was_not_sent_yet_cannot_be_answered() {
     own.set_nonblocking(true).expect("it is a socket");
     // It has no room for a request.
     while own.write(&[0; LEN]).is_ok() {}
-    let rails = vec![("a rail".to_owned(), Ok((Socket::plain(own.into()), None)))];
+    let rails = vec![("a rail".to_owned(), Some(JoinedRail { socket: Socket::plain(own.into()), bytes_per_s: None }))];
     let way = Way::Tcp(TcpWay::new(BTreeMap::from([(RegionId(0), LEN as u64)]), rails));
     let (name, address) = ("owner".to_owned(), PeerAddress::default());
     let owner = KnownPeer { id: WorkerId(0), incarnation: Incarnation(1), name, address };

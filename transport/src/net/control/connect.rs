@@ -1,26 +1,30 @@
-//! Reaching a peer over one lane: connecting, agreeing on what the lane needs, and measuring. Which lane is kept
-//! is `dial`'s.
+//! Connects a peer over one lane: opens connections, agrees on what the lane needs, and measures it. `dial` chooses
+//! the lane that is kept.
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::connect_error::ConnectError;
-use super::hello::{self, HELLO_BYTES_MAX, Identity, Introduction, Proof, Purpose, Region, Said, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
 use crate::agent::event::TransferReport;
+use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
-use crate::agent::peers::KnownPeer;
 use crate::agent::shared::AgentShared;
+use crate::clock::now;
+use crate::fields::read_region;
 use crate::lanes::Probe;
-use crate::lanes::lane_queue::now;
+use crate::lanes::lane_queue::LaneReadError;
 use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
-use crate::lanes::tcp::{self, Joined, Order, TcpWay};
+use crate::lanes::tcp::{self, JoinedRail, Order, TcpWay};
 use crate::memory::{Memory, RegionId, take_note};
+use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
 use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
+use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use std::collections::BTreeMap;
 use std::io;
@@ -33,10 +37,7 @@ use std::time::{Duration, Instant};
 const DIAL_MAX: Duration = Duration::from_secs(10);
 /// After so long a connection is tried again that the other end closed before it knew who this is, as it does for
 /// the sake of others while strangers connect at full pace; no more often.
-const PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
-/// What an end may be refused for that has not proven itself: the other end does not tell.
-const NOT_PROVEN: &str = "the peer refuses this worker as a stranger: both want the same cluster.secret, TLS \
-     (transport.tls_certificate) at both ends or at neither, and without a secret the same user";
+const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// How long reaching a peer may take: each step, of which the last may end later, and all of them.
 #[derive(Clone, Copy)]
@@ -59,25 +60,28 @@ impl Patience {
     /// For the next step. Errors: there is no time left.
     fn next(self) -> Result<Duration, ConnectError> {
         match self.until.saturating_duration_since(now()) {
-            Duration::ZERO => Err(format!("timed out: all that was tried took {} s", DIAL_MAX.as_secs()).into()),
+            Duration::ZERO => Err(ConnectError::TimedOut(DIAL_MAX.as_secs())),
             left => Ok(self.step.min(left)),
         }
     }
 }
 
-/// A link that was made and measured, and its connection for messages.
-pub(super) type Connected = (Arc<Link>, Probe, Channel);
+/// A link that was made and measured, and is not taken yet.
+pub(super) struct ConnectedLink {
+    pub(super) link: Arc<Link>,
+    pub(super) probe: Probe,
+    /// The link's connection for messages.
+    pub(super) channel: Channel,
+}
 
-pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<Connected, ConnectError> {
+pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink, ConnectError> {
     if peer.address.unix.is_empty() {
-        return Err("the peer offers no Unix socket".into());
+        return Err(ConnectError::NoUnixSocket);
     }
     let mut channel = persist(|| {
         let socket = connect_unix(&peer.address.unix).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                "no common Unix socket: the peer is on another host, or gone".to_owned()
-            }
-            _ => format!("its Unix socket cannot be connected: {error}"),
+            io::ErrorKind::ConnectionRefused => ConnectError::OtherHost,
+            _ => ConnectError::UnixSocket(error),
         })?;
         greet(agent, peer, Purpose::Control, Channel::new(Socket::plain(socket), true))
     })?;
@@ -87,40 +91,48 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<Connected, Co
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let (id, mapping) = map(&frame, &mut channel).map_err(ConnectError::lie)?;
-                take_note(&mut regions, id, mapping.map(Arc::new)).map_err(ConnectError::lie)?;
+                let (id, mapping) = map(&frame, &mut channel)?;
+                take_note(&mut regions, id, mapping.map(Arc::new))?;
             }
             kind::PROGRESS => {
-                let missing = || ConnectError::lie("its progress word came without a descriptor");
-                let file = channel.take_descriptor().ok_or_else(missing)?;
-                progress = Some(ProgressView::new(file).map_err(ConnectError::lie)?);
+                let file = channel.take_descriptor().ok_or(WireError::ProgressWithoutFile)?;
+                progress = Some(ProgressView::new(file)?);
             }
             kind::READY => break,
-            _ => return Err(unexpected(&frame)),
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
     }
     if !regions.is_empty() && regions.values().all(Option::is_none) {
-        return Err("its memory is not in files that could be mapped".into());
+        return Err(ConnectError::NotMappable);
     }
-    let progress = progress.ok_or("it does not show its progress")?;
+    let progress = progress.ok_or(ConnectError::NoProgress)?;
     let first = regions.values().flatten().next();
     let probe = first.map_or(Probe::default(), |first: &Arc<PeerMapping>| probe::copies(first.as_ptr(), first.len()));
     let way = Way::Shm { progress, regions: Mutex::new(regions) };
-    Ok((Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel))
+    Ok(ConnectedLink { link: Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel })
 }
 
-pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<Connected, ConnectError> {
-    let Some(streams) = &agent.streams else { return Err("this worker listens to no other process".into()) };
+pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<ConnectedLink, ConnectError> {
+    let streams = agent.streams.as_ref().ok_or(ConnectError::NotListening)?;
     let (channel, regions) = control_over_tcp(agent, peer, patience)?;
     let connections = usize::from(agent.config.tcp.connections.max(1));
     let addresses: Vec<&str> = addresses(peer).flat_map(|address| std::iter::repeat_n(address, connections)).collect();
     let count = addresses.len().min(RAILS_MAX);
     // One alone needs no comparison.
     let measured = regions.iter().find(|&(_, &len)| len > 0 && count > 1).map(|(&id, &len)| (id, len));
-    let rail = |address: &str| (address.to_owned(), rail(agent, peer, address, measured, patience));
-    let rails: Vec<_> = addresses[..count].iter().map(|address| rail(address)).collect();
-    if let (true, Some((_, Err(reason)))) = (rails.iter().all(|(_, joined)| joined.is_err()), rails.first()) {
-        return Err(reason.clone().into());
+    let (mut rails, mut first_error) = (Vec::with_capacity(count), None);
+    for &address in &addresses[..count] {
+        let joined = match rail(agent, peer, address, measured, patience) {
+            Ok(joined) => Some(joined),
+            Err(error) => {
+                first_error.get_or_insert(error);
+                None
+            }
+        };
+        rails.push((address.to_owned(), joined));
+    }
+    if let Some(error) = first_error.filter(|_| rails.iter().all(|(_, joined)| joined.is_none())) {
+        return Err(error);
     }
     let way = Way::Tcp(TcpWay::new(regions, rails));
     let link = Arc::new(Link::new(peer, way, &agent.fair_shares));
@@ -138,8 +150,8 @@ fn rail(
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
-) -> Joined {
-    connect_rail(agent, peer, address, measured, patience).map_err(|unreached| unreached.count(&agent.counts))
+) -> Result<JoinedRail, ConnectError> {
+    connect_rail(agent, peer, address, measured, patience).map_err(|error| error.count(&agent.counts))
 }
 
 fn connect_rail(
@@ -148,19 +160,23 @@ fn connect_rail(
     address: &str,
     measured: Option<(RegionId, u64)>,
     patience: Patience,
-) -> Result<(Socket, Option<f64>), ConnectError> {
+) -> Result<JoinedRail, ConnectError> {
     let channel = lane_over_tcp(agent, peer, address, Purpose::Bytes, patience)?;
-    let socket = channel.into_socket().ok_or_else(|| ConnectError::lie("it sent bytes that were not asked for"))?;
-    let speed = measured.map(|(region, len)| tcp::try_out(&socket, region, len, patience.step)).transpose()?;
-    rustix::io::ioctl_fionbio(&socket, true).map_err(|error| error.to_string())?;
-    Ok((socket, speed))
+    let socket = channel.into_socket().ok_or(WireError::Unasked)?;
+    let bytes_per_s = measured.map(|(region, len)| tcp::try_out(&socket, region, len, patience.step)).transpose()?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
+    Ok(JoinedRail { socket, bytes_per_s })
 }
 
 /// Connects a rail of a link anew, in the background; the lane hears how it went.
 pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usize) {
     let (own, its) = (agent.clone(), link.clone());
-    let tell = move |agent: &AgentShared, link: Arc<Link>, joined| {
+    let tell = move |agent: &AgentShared, link: Arc<Link>, joined: Result<_, ConnectError>| {
         if let Some(streams) = &agent.streams {
+            let joined = joined.inspect_err(|error| {
+                tracing::debug!(worker = agent.config.name, peer = link.name, %error, "a rail stays aside");
+            });
+            let joined = joined.ok();
             streams.lane_queue().ask(Order::Rejoin(link, rail_number, joined));
         }
     };
@@ -175,15 +191,12 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
         Ok(())
     };
     if let Err(error) = agent.spawn("rail", dial) {
-        tell(agent, link.clone(), Err(format!("no thread to connect it: {error}")));
+        tell(agent, link.clone(), Err(ConnectError::Thread(error)));
     }
 }
 
-pub(super) fn rdma(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<Connected, ConnectError> {
-    let verbs = agent.verbs.as_ref().map_err(Clone::clone)?;
-    if let Some(reason) = verbs.failed() {
-        return Err(reason.into());
-    }
+pub(super) fn rdma(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<ConnectedLink, ConnectError> {
+    let verbs = agent.usable_verbs()?;
     // First what may be refused.
     let queues = first_address(agent, peer, |address| lane_over_tcp(agent, peer, address, Purpose::Queues, patience))?;
     let begin = now();
@@ -204,14 +217,14 @@ pub(super) fn rdma(agent: &AgentShared, peer: &KnownPeer, patience: Patience) ->
 fn keep(
     agent: &AgentShared,
     link: Arc<Link>,
-    probe: Result<Probe, String>,
+    probe: Result<Probe, ConnectError>,
     channel: Channel,
-) -> Result<Connected, ConnectError> {
+) -> Result<ConnectedLink, ConnectError> {
     match probe {
-        Ok(probe) => Ok((link, probe, channel)),
-        Err(reason) => {
-            super::dial::let_go(agent, &link);
-            Err(reason.into())
+        Ok(probe) => Ok(ConnectedLink { link, probe, channel }),
+        Err(error) => {
+            agent.discard(&link);
+            Err(error)
         }
     }
 }
@@ -226,10 +239,10 @@ fn first_address<T>(
     agent: &AgentShared,
     peer: &KnownPeer,
     connect: impl Fn(&str) -> Result<T, ConnectError>,
-) -> Result<T, String> {
-    let mut result = Err("the peer offers no address for it".to_owned());
+) -> Result<T, ConnectError> {
+    let mut result = Err(ConnectError::NoAddress);
     for address in addresses(peer) {
-        result = connect(address).map_err(|unreached| unreached.count(&agent.counts));
+        result = connect(address).map_err(|error| error.count(&agent.counts));
         if result.is_ok() {
             break;
         }
@@ -246,7 +259,7 @@ fn connect(
     patience: Patience,
 ) -> Result<Channel, ConnectError> {
     let tls = agent.config.tls.as_ref();
-    let explain = |error: io::Error| ConnectError::failed(&error, format!("{address} cannot be connected: {error}"));
+    let explain = |source| ConnectError::Address { address: address.to_owned(), source };
     persist(|| {
         let step = patience.next()?;
         let socket = connect_tcp(address, step).and_then(|socket| Socket::connected(socket, tls, step));
@@ -256,9 +269,9 @@ fn connect(
 
 /// Tries again for a while what ends with a connection that the other end closed without a word.
 fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, ConnectError> {
-    for pause_ms in PAUSES_MS {
+    for pause_ms in RETRY_PAUSES_MS {
         match attempt() {
-            Err(unreached) if unreached.is_closed() => std::thread::sleep(Duration::from_millis(pause_ms)),
+            Err(error) if error.is_closed() => std::thread::sleep(Duration::from_millis(pause_ms)),
             result => return result,
         }
     }
@@ -277,11 +290,11 @@ fn control_over_tcp(
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let region = Region::decode(&frame.body).map_err(ConnectError::lie)?;
-                take_note(&mut regions, region.id, region.len).map_err(ConnectError::lie)?;
+                let region = Region::decode(&frame.body)?;
+                take_note(&mut regions, region.id, region.len)?;
             }
             kind::READY => return Ok((channel, regions)),
-            _ => return Err(unexpected(&frame)),
+            other => return Err(WireError::OutOfPlace(other).into()),
         }
     }
 }
@@ -296,15 +309,15 @@ fn lane_over_tcp(
 ) -> Result<Channel, ConnectError> {
     let mut channel = connect(agent, peer, address, purpose, patience)?;
     let frame = wait(&mut channel, now())?;
-    if frame.kind == kind::READY { Ok(channel) } else { Err(unexpected(&frame)) }
+    if frame.kind == kind::READY { Ok(channel) } else { Err(WireError::OutOfPlace(frame.kind).into()) }
 }
 
 /// Measures reads, by `read`, over a link that nobody else uses yet, into what `scratch` gives.
 fn probe_reads(
     link: &Arc<Link>,
     scratch: impl Fn(usize) -> Arc<dyn Memory>,
-    read: impl Fn(Transfer) -> Result<TransferReport, String>,
-) -> Result<Probe, String> {
+    read: impl Fn(Transfer) -> Result<TransferReport, LaneReadError>,
+) -> Result<Probe, ConnectError> {
     let Some((source, len)) = link.any_region() else { return Ok(Probe::default()) };
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(PROBE_BYTES);
     let scratch = scratch(len);
@@ -319,11 +332,10 @@ fn probe_reads(
             let claims = Arc::default();
             let own = |_| Some(scratch.clone());
             let prepared = Prepared::check(Weak::new(), link.clone(), vec![batch], &tcp, &claims, own);
-            let prepared = prepared.map_err(|error| error.to_string())?;
-            let report = read(prepared.take().map_err(|error| error.to_string())?)?;
+            let report = read(prepared?.take()?)?;
             fastest = report.elapsed.as_secs_f64().clamp(1e-9, fastest);
         }
-        Ok::<_, String>(fastest)
+        Ok::<_, ConnectError>(fastest)
     };
     Ok(Probe { bytes_per_s: len as f64 / fastest(len)?, latency_s: fastest(len.min(PROBE_BYTES_MIN))? })
 }
@@ -332,18 +344,18 @@ fn probe_reads(
 fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Channel) -> Result<Channel, ConnectError> {
     let config = &agent.config;
     let (secret, mut channel) = (config.secrets.own(), channel.of_stranger());
-    let binding = channel.binding().map_err(|error| ConnectError::failed(&error, error.to_string()))?;
-    let nonce = crate::random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
-    let mut said = Said::over(binding);
-    channel.push(kind::HELLO, &said.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
+    let binding = channel.binding()?;
+    let nonce = crate::random::bytes().map_err(|error| ConnectError::Random(error.into()))?;
+    let mut transcript = Transcript::over(binding);
+    channel.push(kind::HELLO, &transcript.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
     let challenge = expect(&mut channel, kind::CHALLENGE)?;
-    hello::check_opening(&challenge).map_err(|unspoken| ConnectError::lie(unspoken.to_string()))?;
-    said.add(&challenge);
+    hello::check_opening(&challenge)?;
+    transcript.add(&challenge);
 
     let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };
     let introduction = Introduction { purpose, from: agent.known(), to: meant.who, fingerprint: meant.fingerprint };
-    channel.push(kind::PROOF, &said.prove(secret, Proof::Dialer, &introduction.encode()), None);
-    meant.check(&mut said, secret, &expect(&mut channel, kind::IDENTITY)?)?;
+    channel.push(kind::PROOF, &transcript.prove(secret, Proof::Dialer, &introduction.encode()), None);
+    meant.check(&mut transcript, secret, &expect(&mut channel, kind::IDENTITY)?)?;
     channel.trust();
     Ok(channel)
 }
@@ -351,7 +363,7 @@ fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Chann
 /// Sends what waits and waits for this frame of an answer. Its body.
 fn expect(channel: &mut Channel, kind: u8) -> Result<Vec<u8>, ConnectError> {
     let answer = wait(channel, now())?;
-    if answer.kind == kind { Ok(answer.body) } else { Err(unexpected(&answer)) }
+    if answer.kind == kind { Ok(answer.body) } else { Err(WireError::OutOfPlace(answer.kind).into()) }
 }
 
 /// Sends what waits and waits for a frame of an answer that was asked for at `begin`: for [`ANSWER_MAX`] in all,
@@ -376,27 +388,23 @@ fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, ConnectError> {
     };
     let frame = frame(channel)?;
     match frame.kind {
-        kind::REFUSED if frame.body == hello::REFUSAL.as_bytes() => Err(NOT_PROVEN.into()),
-        kind::REFUSED => Err(format!("the peer: {}", String::from_utf8_lossy(&frame.body)).into()),
+        kind::REFUSED if frame.body == hello::REFUSAL.as_bytes() => Err(ConnectError::NotProven),
+        kind::REFUSED => Err(ConnectError::Refused(String::from_utf8_lossy(&frame.body).into_owned())),
         _ => Ok(frame),
     }
 }
 
-fn unexpected(frame: &Frame) -> ConnectError {
-    ConnectError::lie(format!("a frame of kind {} out of place", frame.kind))
-}
-
 /// Maps the region that a frame speaks of, if a file comes along.
-fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), String> {
+fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), ChannelError> {
     let Region { id, len, offset } = Region::decode(&frame.body)?;
     let Some(offset) = offset else { return Ok((id, None)) };
-    let file = channel.take_descriptor().ok_or("a region came without its descriptor")?;
-    let len = usize::try_from(len).map_err(|_| "a region too large for this machine".to_owned())?;
+    let file = channel.take_descriptor().ok_or(WireError::RegionWithoutFile)?;
+    let len = usize::try_from(len).map_err(|_| WireError::RegionTooLarge)?;
     Ok((id, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
 }
 
 /// A region that came later than the others.
-pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), String> {
+pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), ChannelError> {
     match &link.way {
         Way::Shm { regions, .. } => {
             let (id, mapping) = map(frame, channel)?;
@@ -410,8 +418,8 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
 }
 
 /// A region that is registered no more. Prepared transfers out of it keep what they have mapped.
-pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), String> {
-    let id = hello::withdrawn(&frame.body)?;
+pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), WireError> {
+    let id = read_region(&frame.body)?;
     match &link.way {
         Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
         Way::Tcp(way) => way.withdraw_region(id),

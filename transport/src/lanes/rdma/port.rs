@@ -1,17 +1,18 @@
-//! A rail: one port of one RDMA device, opened, with the memory that is registered there.
+//! One port of one RDMA device, opened, with the memory that is registered there.
 //!
 //! This file and `queue` are all that uses `verbs`. What is deliberately absent: any permission for peers to write.
 //! Regions are registered for local writes (of this agent's own reads) and remote reads, and nothing else.
 
+use super::completions::Completions;
+use super::error::{DeviceError, MemoryKind, NamedError, joined};
 use super::nearness::Nearness;
 use super::promise;
-use super::queue::Completions;
 use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE, PortAttributes, REMOTE_READ};
-use super::verbs::{Channel, Context, Devices, Domain, Library, Region};
-use super::wire::{GidKind, RAILS_MAX, RailAddress};
+use super::verbs::{CompletionChannel, Context, DeviceList, Library, MemoryRegion, ProtectionDomain};
+use super::wire::{GidKind, PORTS_MAX, PortAddress};
 use crate::agent::config::{RdmaConfig, RdmaService};
 use crate::memory::{DeviceMemory, Memory};
-use std::io;
+use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,21 +21,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SYSTEM: &str = "/sys";
 /// Devices number their ports from it on.
 const FIRST_PORT: u8 = 1;
-/// Why nothing can be read over a port.
-const NOT_ACTIVE: &str = "its port is not active";
-const NO_GID: &str = "its port has no GID that could be used";
-
 /// Reads that one queue pair has under way at most, whatever the devices could: more brings nothing once the wire
 /// is full.
 const READS_UNDER_WAY_MAX: i32 = 16;
 
 /// A port that queue pairs are made on. Dropped after them.
-pub(super) struct Rail {
+pub(super) struct Port {
     /// Device and port, for people.
     pub(super) name: String,
-    pub(super) domain: Arc<Domain>,
-    /// Where the completions of every queue pair of the rail are told.
-    pub(super) channel: Arc<Channel>,
+    pub(super) domain: Arc<ProtectionDomain>,
+    /// Where the completions of every queue pair of the port are told.
+    pub(super) channel: Arc<CompletionChannel>,
     /// Those of readers' queue pairs go there.
     pub(super) completions: Arc<Completions>,
     pub(super) number: u8,
@@ -47,28 +44,28 @@ pub(super) struct Rail {
     folder: PathBuf,
     card: PathBuf,
     /// As it was when it was opened.
-    address: RailAddress,
+    address: PortAddress,
     registered: Mutex<Vec<Registered>>,
 }
 
-/// A rail's port as it is at some time: one that went down may come back otherwise.
-pub(super) struct Port {
+/// A port as it is at some time: one that went down may come back otherwise.
+pub(super) struct PortState {
     pub(super) number: u8,
     /// Which entry of the port's table of GIDs it speaks by.
     pub(super) gid_index: u8,
     /// How peers address it.
-    pub(super) address: RailAddress,
+    pub(super) address: PortAddress,
 }
 
 /// Memory that the device may read and write. The registration ends before the memory does: fields drop in this order.
 struct Registered {
-    region: Region,
+    region: MemoryRegion,
     memory: Arc<dyn Memory>,
     /// How often it was registered and not taken back since.
     times: usize,
 }
 
-/// The keys of a memory on one rail.
+/// The keys of a memory on one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
     /// For this agent's own reads into it.
@@ -79,71 +76,98 @@ pub(super) struct Keys {
 
 /// Opens the ports that `config` wants: all that are active, or those of the devices that it names, of which some
 /// may be down and come up later, but one is needed to begin with. Those nearest to this process' memory come
-/// first. Errors: why there is none, in words.
-pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Rail>, String> {
+/// first. Errors: there is none.
+pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
     open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
 
-/// The same by this library, with what is told under `system`.
-pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Rail>, String> {
-    let devices = Devices::new(library).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOSYS) => "no device: the kernel has no RDMA (modprobe ib_uverbs)".to_owned(),
-        _ => error.to_string(),
+/// The same by this library, with what the system tells under `system`.
+pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
+    let devices = DeviceList::new(library).map_err(|error| match error.errno {
+        Errno::NOSYS => DeviceError::NoKernel,
+        _ => error.into(),
     })?;
-    let is_named = !config.devices.is_empty();
     let mut all: Vec<_> = devices.all().collect();
     let near = Nearness::of_process(system);
     all.sort_by_cached_key(|(name, _)| near.distance(&class(system, name).join("device")));
-    let (mut rails, mut passed_over) = (Vec::new(), Vec::new());
-    let mut any_active = false;
-    for (name, open) in all {
-        let wants = |port: Option<u8>| {
-            let is_it = |wanted: &String| match wanted.split_once(':') {
-                Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
-                None => *wanted == name,
-            };
-            !is_named || config.devices.iter().any(is_it)
-        };
-        if !wants(None) {
-            continue;
-        }
-        let ports = open().map_err(|error| cannot_be_opened(&error)).and_then(|context| {
-            let context = Arc::new(context);
-            ports(&context, |port| wants(Some(port))).map(|ports| (context, ports))
+    let mut opened = Opened::default();
+    for (name, open) in all.into_iter().filter(|(name, _)| wants(config, name, None)) {
+        let context = open().map(Arc::new).map_err(DeviceError::NotOpened);
+        let found = context.and_then(|context| {
+            let ports = wanted_ports(&context, |port| wants(config, &name, Some(port)))?;
+            Ok((context, ports))
         });
-        let (context, ports) = match ports {
-            Ok(opened) => opened,
-            Err(reason) => {
-                passed_over.push(format!("{name}: {reason}"));
-                continue;
-            }
-        };
+        match found {
+            Ok((context, ports)) => opened.open_ports(&context, &name, ports, &class(system, &name), config),
+            Err(error) => opened.passed_over.push(error.of(name)),
+        }
+    }
+    opened.ports(config)
+}
+
+/// Whether the configuration wants a device, or one port of it.
+fn wants(config: &RdmaConfig, name: &str, port: Option<u8>) -> bool {
+    let is_it = |wanted: &String| match wanted.split_once(':') {
+        Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
+        None => *wanted == name,
+    };
+    config.devices.is_empty() || config.devices.iter().any(is_it)
+}
+
+/// What came of opening the ports of all devices.
+#[derive(Default)]
+struct Opened {
+    ports: Vec<Port>,
+    any_active: bool,
+    /// Those that cannot be used now, or are not opened.
+    passed_over: Vec<NamedError>,
+}
+
+impl Opened {
+    /// Opens ports of one device.
+    fn open_ports(
+        &mut self,
+        context: &Arc<Context>,
+        device: &str,
+        ports: Vec<(u8, PortAttributes)>,
+        class: &Path,
+        config: &RdmaConfig,
+    ) {
         for (number, attributes) in ports {
+            let name = || format!("{device} port {number}");
             let is_active = attributes.state == PORT_ACTIVE;
             if !is_active {
-                passed_over.push(format!("{name} port {number}: {NOT_ACTIVE}"));
+                self.passed_over.push(DeviceError::NotActive.of(name()));
             }
             // One that is down is waited for where it is named.
-            if rails.len() == RAILS_MAX || !(is_active || is_named) {
+            if self.ports.len() == PORTS_MAX || (!is_active && config.devices.is_empty()) {
                 continue;
             }
-            match Rail::open(&context, (&name, number), &attributes, &class(system, &name), config) {
-                Ok(rail) => {
-                    any_active |= is_active;
-                    rails.push(rail);
+            match Port::open(context, (device, number), &attributes, class, config) {
+                Ok(port) => {
+                    self.any_active |= is_active;
+                    self.ports.push(port);
                 }
-                Err(reason) => passed_over.push(format!("{name} port {number}: {reason}")),
+                Err(error) => self.passed_over.push(error.of(name())),
             }
         }
     }
-    if any_active && is_named && !passed_over.is_empty() {
-        tracing::warn!(reason = passed_over.join("; "), "not every RDMA device that is named can be used now");
-    }
-    match (!any_active, passed_over.is_empty()) {
-        (false, _) => Ok(rails),
-        (true, false) => Err(passed_over.join("; ")),
-        (true, true) if !is_named => Err("no device".to_owned()),
-        (true, true) => Err(format!("no device of the name {}", config.devices.join(" or "))),
+
+    /// Returns the ports, if one of them is active.
+    fn ports(self, config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
+        let Self { ports, any_active, passed_over } = self;
+        match (any_active, passed_over.is_empty(), config.devices.is_empty()) {
+            (true, all_are_used, nothing_named) => {
+                if !all_are_used && !nothing_named {
+                    let reason = joined(&passed_over);
+                    tracing::warn!(reason, "not every RDMA device that is named can be used now");
+                }
+                Ok(ports)
+            }
+            (false, false, _) => Err(DeviceError::NoneOf(passed_over)),
+            (false, true, true) => Err(DeviceError::NoDevice),
+            (false, true, false) => Err(DeviceError::NoneNamed(config.devices.clone())),
+        }
     }
 }
 
@@ -152,48 +176,37 @@ fn class(system: &Path, device: &str) -> PathBuf {
     system.join("class/infiniband").join(device)
 }
 
-fn cannot_be_opened(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => format!("{error} (who runs this may not use /dev/infiniband)"),
-        Some(libc::ENOENT) => {
-            format!("{error} (it is not in /dev/infiniband: for a container, --device /dev/infiniband)")
-        }
-        _ => error.to_string(),
-    }
-}
-
-/// The active ones of a device's ports that are wanted; the first of them where none is active. Errors, in words.
-fn ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, String> {
-    let count = context.attributes().map_err(|error| error.to_string())?.ports;
+/// Returns the active ones of a device's ports that are wanted; the first of them where none is active.
+fn wanted_ports(context: &Context, wants: impl Fn(u8) -> bool) -> Result<Vec<(u8, PortAttributes)>, DeviceError> {
+    let count = context.attributes()?.ports;
     let mut wanted = (FIRST_PORT..=count).filter(|&number| wants(number)).peekable();
-    let first = *wanted.peek().ok_or("it has no such port")?;
+    let first = *wanted.peek().ok_or(DeviceError::NoPort)?;
     let asked = wanted.filter_map(|number| Some((number, context.port(number).ok()?)));
     let active: Vec<_> = asked.filter(|(_, port)| port.state == PORT_ACTIVE).collect();
     if active.is_empty() {
-        return Ok(vec![(first, context.port(first).map_err(|error| error.to_string())?)]);
+        return Ok(vec![(first, context.port(first)?)]);
     }
     Ok(active)
 }
 
-impl Rail {
-    /// A rail on port `number` of a device that is open, of which the system tells in `class`.
+impl Port {
+    /// Port `number` of a device that is open, of which the system tells in `class`.
     fn open(
         context: &Arc<Context>,
         (device, number): (&str, u8),
         attributes: &PortAttributes,
         class: &Path,
         config: &RdmaConfig,
-    ) -> Result<Self, String> {
-        let explain = |error: io::Error| error.to_string();
-        let limits = context.attributes().map_err(explain)?;
+    ) -> Result<Self, DeviceError> {
+        let limits = context.attributes()?;
         let ethernet = attributes.link_layer == LINK_ETHERNET;
         let folder = class.join("ports").join(number.to_string());
         let gids = gids(context, (number, attributes), &folder, ethernet);
-        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(NO_GID)?;
-        let channel = Arc::new(Channel::new(context).map_err(explain)?);
-        let domain = Arc::new(Domain::new(context).map_err(explain)?);
+        let (_, kind, gid) = choose_gid(&gids, config.gid_index).ok_or(DeviceError::NoGid)?;
+        let channel = Arc::new(CompletionChannel::new(context)?);
+        let domain = Arc::new(ProtectionDomain::new(context)?);
         let most = |device_max: i32| device_max.clamp(0, READS_UNDER_WAY_MAX) as u8;
-        let address = RailAddress {
+        let address = PortAddress {
             kind,
             gid,
             lid: attributes.lid,
@@ -218,26 +231,26 @@ impl Rail {
         })
     }
 
-    /// How peers addressed it when it was opened: which rail of theirs it belongs to does not change.
-    pub(super) fn address(&self) -> RailAddress {
+    /// How peers addressed it when it was opened: which port of theirs it belongs to does not change.
+    pub(super) fn address(&self) -> PortAddress {
         self.address.clone()
     }
 
-    /// Its port as it is now. Errors: nothing can be read over it now, in words.
-    pub(super) fn port(&self) -> Result<Port, String> {
+    /// Returns what it is like now. Errors: nothing can be read over it now.
+    pub(super) fn state(&self) -> Result<PortState, DeviceError> {
         let context = &self.domain.context;
-        let attributes = context.port(self.number).map_err(|error| error.to_string())?;
+        let attributes = context.port(self.number)?;
         if attributes.state != PORT_ACTIVE {
-            return Err(NOT_ACTIVE.to_owned());
+            return Err(DeviceError::NotActive);
         }
         let gids = gids(context, (self.number, &attributes), &self.folder, self.ethernet);
         let is_first =
             |(_, kind, gid): &&(u8, GidKind, [u8; 16])| (*kind, *gid) == (self.address.kind, self.address.gid);
         let same = gids.iter().find(is_first).copied().filter(|_| self.gid_index.is_none());
-        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(NO_GID)?;
+        let (gid_index, kind, gid) = same.or_else(|| choose_gid(&gids, self.gid_index)).ok_or(DeviceError::NoGid)?;
         let (lid, mtu) = (attributes.lid, attributes.mtu as u8);
-        let address = RailAddress { kind, gid, lid, mtu, ..self.address };
-        Ok(Port { number: self.number, gid_index, address })
+        let address = PortAddress { kind, gid, lid, mtu, ..self.address };
+        Ok(PortState { number: self.number, gid_index, address })
     }
 
     /// Bytes a second that it promises to bring, if the system tells.
@@ -250,9 +263,9 @@ impl Rail {
         self.channel.fd()
     }
 
-    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the rail
-    /// ends. Errors, in words.
-    pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), String> {
+    /// Lends the device a memory, which is pinned until it was taken back as often as it was lent, or the port is
+    /// dropped.
+    pub(super) fn register(&self, memory: &Arc<dyn Memory>) -> Result<(), DeviceError> {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(again) = registered.iter_mut().find(|registered| is_same(&registered.memory, memory)) {
             again.times += 1;
@@ -260,35 +273,26 @@ impl Rail {
         }
         let access = LOCAL_WRITE | REMOTE_READ;
         let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
+        let kind = match device {
+            None => MemoryKind::Host,
+            Some(DeviceMemory::Peer) => MemoryKind::Peer,
+            Some(DeviceMemory::DmaBuf { .. }) => MemoryKind::DmaBuf,
+        };
         let region = match device {
             Some(DeviceMemory::DmaBuf { file, offset }) => {
                 let lent = self.domain.register_dma_buf((file.as_raw_fd(), offset), address, bytes, access);
-                lent.ok_or(
-                    "memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)",
-                )?
+                lent.ok_or(DeviceError::NoDmaBuf)?
             }
             // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped
             // after it.
             Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
         };
-        let region = region.map_err(|error| {
-            let reason = error.to_string();
-            match device {
-                None => format!("{bytes} bytes cannot be registered: {reason} (ulimit -l: locked memory)"),
-                Some(DeviceMemory::Peer) => {
-                    format!("{bytes} bytes of a device cannot be registered: {reason} (modprobe nvidia_peermem)")
-                }
-                Some(DeviceMemory::DmaBuf { .. }) => format!(
-                    "{bytes} bytes of a device cannot be registered: {reason} \
-                     (kernel, rdma-core and the card's driver must take a dma-buf)"
-                ),
-            }
-        })?;
+        let region = region.map_err(|source| DeviceError::NotRegistered { bytes, kind, source })?;
         registered.push(Registered { region, memory: memory.clone(), times: 1 });
         Ok(())
     }
 
-    /// Takes a memory back from the device: who still reads it is refused by the device, unless it is lent once more.
+    /// Takes a memory back from the device, which refuses peers that still read it, unless it is lent once more.
     pub(super) fn deregister(&self, memory: &Arc<dyn Memory>) {
         let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
         registered.retain_mut(|registered| {
@@ -387,17 +391,17 @@ mod tests {
     const SECOND: PretendedDevice = PretendedDevice { name: c"b", ports_up: &[false, true] };
     const DOWN: PretendedDevice = PretendedDevice { name: c"c", ports_up: &[false] };
 
-    /// The names of the rails of these devices, as the system tells of them, where `named` are wanted. Errors: why
+    /// The names of the ports of these devices, as the system tells of them, where `named` are wanted. Errors: why
     /// there is none.
-    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, String> {
+    fn opened(devices: &[PretendedDevice], system: &Path, named: &[&str]) -> Result<Vec<String>, DeviceError> {
         let devices_named = named.iter().map(ToString::to_string).collect();
         let config = RdmaConfig { devices: devices_named, ..RdmaConfig::default() };
-        let rails = open_by(&pretended::library(devices), system, &config)?;
-        Ok(rails.into_iter().map(|rail| rail.name).collect())
+        let ports = open_by(&pretended::library(devices), system, &config)?;
+        Ok(ports.into_iter().map(|port| port.name).collect())
     }
 
     #[test]
-    fn all_active_ports_are_rails_unless_some_are_named() {
+    fn all_active_ports_are_used_unless_some_are_named() {
         let nowhere = Path::new("/nowhere");
         let all = [FIRST, SECOND, DOWN];
         let opened = |named: &[&str]| opened(&all, nowhere, named).expect("some are active");
@@ -407,8 +411,8 @@ mod tests {
         assert_eq!(opened(&["a:1", "b:1"]), ["a port 1", "b port 1"]);
         let many = [FIRST; 5];
         let count =
-            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|rails| rails.len());
-        assert_eq!(count, Ok(RAILS_MAX));
+            super::open_by(&pretended::library(&many), nowhere, &RdmaConfig::default()).map(|ports| ports.len());
+        assert_eq!(count.expect("they are active"), PORTS_MAX);
     }
 
     #[test]
@@ -438,17 +442,17 @@ mod tests {
         std::fs::write(kinds.join("0"), "IB/RoCE v1\n").expect("it can be written");
         std::fs::write(kinds.join("2"), "RoCE v2\n").expect("it can be written");
         let config = RdmaConfig { devices: vec!["a:1".to_owned()], ..RdmaConfig::default() };
-        let rails = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
-        let port = rails[0].port().expect("it is active");
-        assert_eq!((port.gid_index, port.address.kind, port.address.gid[15]), (2, GidKind::RoceV2, 3));
-        assert_eq!((port.address.reads, port.address.reads_of_peers), (16, 4));
+        let ports = open_by(&pretended::library(&[FIRST]), system.path(), &config).expect("it is active");
+        let state = ports[0].state().expect("it is active");
+        assert_eq!((state.gid_index, state.address.kind, state.address.gid[15]), (2, GidKind::RoceV2, 3));
+        assert_eq!((state.address.reads, state.address.reads_of_peers), (16, 4));
     }
 
     #[test]
     fn without_a_device_there_is_a_reason() {
         let nowhere = Path::new("/nowhere");
         let reason = |devices: &[PretendedDevice], named: &[&str]| {
-            opened(devices, nowhere, named).expect_err("there is no rail")
+            opened(devices, nowhere, named).expect_err("there is no port").to_string()
         };
         assert_eq!(reason(&[], &[]), "no device");
         assert_eq!(reason(&[FIRST], &["x", "y"]), "no device of the name x or y");
@@ -464,15 +468,15 @@ mod tests {
     fn memory_is_lent_with_what_the_library_knows() {
         let system = Path::new("/nowhere");
         let library = pretended::library(&[FIRST]);
-        let rails = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
+        let ports = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
         let memory: Arc<dyn Memory> = Arc::new(crate::memory::sealed::SealedMemory::new("test", 4096).expect("memory"));
-        rails[0].register(&memory).expect("it is lent");
+        ports[0].register(&memory).expect("it is lent");
         assert_eq!(ACCESS.get(), LOCAL_WRITE | REMOTE_READ | RELAXED_ORDERING);
-        rails[0].register(&memory).expect("it is lent once more");
+        ports[0].register(&memory).expect("it is lent once more");
         assert_eq!(REGISTERED.get(), 1);
-        rails[0].deregister(&memory);
-        assert!(rails[0].keys(&memory).is_some());
-        rails[0].deregister(&memory);
-        assert_eq!((REGISTERED.get(), rails[0].keys(&memory)), (0, None));
+        ports[0].deregister(&memory);
+        assert!(ports[0].keys(&memory).is_some());
+        ports[0].deregister(&memory);
+        assert_eq!((REGISTERED.get(), ports[0].keys(&memory)), (0, None));
     }
 }
