@@ -2,8 +2,9 @@
 //!
 //! `cargo xtask pages` writes them. Otherwise these tests fail if a page is not what the code gives.
 
-use crate::cli::{Cli, Command, ConfigCommand, Flags};
+use crate::cli::{Cli, Command, ConfigCommand};
 use crate::config;
+use crate::config::Flags;
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use std::path::Path;
 use telemetry::metrics::{DECLARED, Kind};
