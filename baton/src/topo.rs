@@ -26,7 +26,7 @@ pub(crate) struct TopoArgs {
     json: bool,
 }
 
-/// Asks or measures, and prints what came of it. Errors: nobody answers, or some do not.
+/// Asks processes or measures this host, and prints the result. Errors: no process answers, or some do not.
 pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
     if args.urls.is_empty() {
         let lanes = host::measure().map_err(CommandError::Failed)?;

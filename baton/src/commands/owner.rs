@@ -1,4 +1,4 @@
-//! A process of this host whose memory is read, for as long as somebody measures.
+//! A process of this host whose memory is read, as long as the measurement runs.
 
 use bench_transfer::Place;
 use std::error::Error;
@@ -14,8 +14,8 @@ pub(crate) struct OwnerProcess {
 }
 
 impl OwnerProcess {
-    /// Starts one on this host, with further flags, and where it is. It is told the secret over its input, which
-    /// nobody else reads. Errors: it does not start.
+    /// Starts one on this host, with further flags, and returns where it is. It gets the secret over its input, which
+    /// no other process reads. Errors: it does not start.
     pub(crate) fn spawn(pool_bytes: u64, flags: &[&OsStr], secret: &str) -> Result<(Self, Place), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &pool_bytes.to_string()]);

@@ -52,7 +52,7 @@ pub(super) enum Fact<'a> {
     Verbs,
     /// Whether a file of a device can be opened: `yes`, or why not.
     Open(&'a str),
-    /// The priorities on which an interface pauses whoever sends to it, a bit each, or why that is not known.
+    /// The priorities on which an interface pauses its senders, a bit each, or why that is not known.
     Pauses(&'a str),
     /// Whether a PCIe bridge redirects what its devices say to each other: `on`, `off`, or why that is not known.
     AccessControl(&'a str),
@@ -192,7 +192,8 @@ fn io_uring() -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel says of its clock: who steers it (an NTP client) tells it so, again and again.
+/// Returns what the kernel says of its clock. An NTP client that steers the clock reports it to the kernel again and
+/// again.
 fn clock_sync() -> io::Result<bool> {
     let mut state = MaybeUninit::<libc::timex>::zeroed();
     // SAFETY: it is as large as the call expects, and all zero it asks for no change.

@@ -7,7 +7,7 @@ use router::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX
 use tokio::sync::oneshot;
 use worker::{SessionInput, WorkerInput};
 
-/// A worker of this process. Both ends know who the other is: there is nothing to prove.
+/// A worker of this process. Both ends know each other, so there is nothing to prove.
 pub(super) struct Local {
     input: WorkerInput,
     peer: PeerInfo,

@@ -36,8 +36,8 @@ pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(threads).enable_all().build()
 }
 
-/// Listens on the address that the setting `key` names. Whoever waits for a model to load should learn before that
-/// it is taken. Errors: it is, or is none of this machine's.
+/// Listens on the address that the setting `key` names. It is called before the model is loaded, so that an address
+/// that is taken is reported at once. Errors: it is taken, or belongs to another machine.
 pub(super) fn listen(runtime: &Runtime, key: &str, address: &str) -> Result<TcpListener, Box<dyn Error>> {
     let listener = runtime.block_on(TcpListener::bind(address));
     listener.map_err(|error| format!("cannot listen on {address} ({key}): {error}").into())

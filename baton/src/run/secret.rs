@@ -28,7 +28,7 @@ pub(crate) enum SecretError {
     #[error(
         "{key}: {address} is not of this host alone, and the cluster has no secret. Set cluster.secret_file, or \
          BATON_CLUSTER__SECRET in the environment, to the same secret everywhere (`openssl rand -hex 32` makes one); or use addresses of \
-         this host alone, such as 127.0.0.1; or, where whoever reaches it may use it, set cluster.insecure = true"
+         this host alone, such as 127.0.0.1; or, if every process that reaches it may use it, set cluster.insecure = true"
     )]
     Exposed {
         /// The setting.
@@ -88,7 +88,7 @@ pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> 
     }
     if cluster.insecure {
         tracing::warn!(
-            "cluster.insecure: whoever reaches this cluster may use it, read its KV and pretend to be a worker"
+            "cluster.insecure: every process that reaches this cluster may use it, read its KV and pretend to be a worker"
         );
         return Ok(Secrets::default());
     }
@@ -103,7 +103,7 @@ pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> 
     secret.map(Secrets::from).map_err(|error| SecretError::OfHost { folder, reason: error.to_string() })
 }
 
-/// Makes a secret that nobody knows yet.
+/// Makes a secret at random.
 pub(crate) fn draw_secret() -> io::Result<String> {
     let mut bytes = [0; MADE_BYTES];
     // So few bytes come at once.
@@ -140,7 +140,7 @@ fn read(file: File) -> Result<Secret, SecretFileError> {
     }
 }
 
-/// Says whether nobody of another host is at `address` (`HOST:PORT`).
+/// Says whether `address` (`HOST:PORT`) belongs to this host alone.
 pub(super) fn is_of_this_host(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
@@ -183,7 +183,7 @@ fn make(folder: &OwnedFd) -> io::Result<()> {
     linked
 }
 
-/// Checks that nobody but this user may change or read it.
+/// Checks that only this user may change or read it.
 fn check_private(file: impl AsFd, what: &str) -> io::Result<()> {
     let stat = fstat(file)?;
     if stat.st_uid != geteuid().as_raw() {

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, and the end of whoever started the process.
+//! Ctrl-C and SIGTERM, and the end of the process that started this one.
 
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal as on};
@@ -28,8 +28,8 @@ pub(super) async fn signal() {
     let _ = told.await;
 }
 
-/// Does as Ctrl-C does when the input is closed. Whoever started this process holds the other end of it, so
-/// whatever that one dies of, this process does not outlive it, also while it starts and looks at no signal yet.
+/// Does as Ctrl-C does when the input is closed. The process that started this one holds the other end of it. So this
+/// process does not outlive that one, whatever ends it, and even while this process starts and looks at no signal yet.
 pub(crate) fn end_with_input() {
     std::thread::spawn(|| {
         // An error is an end.

@@ -80,8 +80,8 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Lists where others reach this worker who know no more than the secret. Where they need a certificate as well
-/// does not count.
+/// Lists the addresses at which others reach this worker without knowing more than the secret. Addresses that require
+/// a certificate as well do not count.
 fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     let transport = &config.transport;
     let agent = transport.listen.split(',').map(str::trim).filter(|address| !address.is_empty());
@@ -89,8 +89,8 @@ fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     std::iter::once(("worker.listen", config.worker.listen.as_str())).chain(agent).collect()
 }
 
-/// Ready when the thread of one of these has ended though nobody asked it to. A process that goes on without it
-/// serves nobody; one that ends is started again by whoever looks after it.
+/// Waits until the thread of one of these has ended without being asked to. A process that goes on without it serves
+/// no client; one that ends is started again by its supervisor.
 pub(super) async fn has_failed(workers: &[Worker]) {
     while !workers.iter().any(Worker::has_ended) {
         sleep(LIFE_GLANCE).await;
@@ -110,7 +110,7 @@ async fn drained(worker: &Worker, wait: Duration) {
     }
 }
 
-/// Who it is, as configured or by where it is.
+/// Returns its name and id, as configured or derived from its address.
 fn who(config: &Config, role: Role, address: SocketAddr) -> Who {
     let name = match config.worker.name.as_str() {
         "" => format!("{}-{}-{}", role_name(role), host(), address.port()),

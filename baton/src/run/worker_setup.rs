@@ -33,12 +33,12 @@ pub(super) struct Who {
     pub(super) name: String,
 }
 
-/// Who may read a worker's KV.
+/// The processes that may read a worker's KV.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Readers<'a> {
     /// Workers of the same process.
     Process,
-    /// Whoever knows one of the secrets.
+    /// Processes that know one of the secrets.
     Cluster(&'a Secrets),
 }
 

@@ -11,12 +11,12 @@ const CELL: usize = 15;
 /// Columns of a row's name at most; longer ones are cut.
 const NAME: usize = 30;
 
-/// A matrix of who reads from whom, and below it each pair with its reasons.
+/// Returns a matrix of which worker reads from which, and below it each pair with its reasons.
 pub(super) fn cluster(topology: &Topology) -> String {
     let mut text = String::new();
     if topology.reads.is_empty() && topology.failed.is_empty() {
-        let none = "Nobody who was asked reads from a worker. A worker tells of its lanes at its own worker.ops_listen, once it has \
-                    connected another; a router knows none.";
+        let none = "None of these processes reads from a worker. A worker reports its lanes at its own worker.ops_listen, once it has \
+                    connected to another; a router has none.";
         wrapped(&mut text, "", none);
     } else if !topology.reads.is_empty() {
         text += &matrix(topology);
@@ -153,7 +153,7 @@ decode-a reads from prefill-b: tcp, 1.1 GB/s of 12.5 expected, 20.0 us
 http://h:1 was asked in vain: refused
 ";
         assert_eq!(cluster(&Topology { workers, reads, failed }), expect);
-        assert!(cluster(&Topology::default()).starts_with("Nobody who was asked reads from a worker"));
+        assert!(cluster(&Topology::default()).starts_with("None of these processes reads from a worker"));
     }
 
     #[test]

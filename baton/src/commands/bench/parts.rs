@@ -9,7 +9,7 @@ const TEMPLATE: &str = "[{bar:24}] {pos}/{len} {elapsed} {msg}";
 /// Shows which part of a run is under way.
 pub(super) struct Parts {
     bar: Option<ProgressBar>,
-    /// What was said last, where nobody watches.
+    /// The last line that was printed, if standard error is no terminal.
     said: String,
 }
 

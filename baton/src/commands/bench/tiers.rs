@@ -62,7 +62,7 @@ pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
     Ok(print(&report.to_string())?)
 }
 
-/// The flags of the servers, besides those of the measurement: the model, and the settings of the person who asks.
+/// Returns the flags of the servers, in addition to those of the measurement: the model, and the settings of the user.
 fn serve_flags(asked: &TiersBench, model: &Path) -> Vec<OsString> {
     let mut flags: Vec<OsString> = vec!["--model".into(), model.into(), "--log-level".into(), "warn".into()];
     if let Some(path) = &asked.config {

@@ -162,7 +162,7 @@ fn owner_flags(asked: &TransferBench) -> Vec<&OsStr> {
     flags
 }
 
-/// Is read until somebody ends it.
+/// Is read until Ctrl-C.
 fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), CommandError> {
     let listen = ListenConfig { bind: asked.listen.clone(), advertise: String::new() };
     let owner = bench_transfer::own(pool_bytes, listen, trust);

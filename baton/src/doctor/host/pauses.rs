@@ -1,5 +1,5 @@
-//! On which priorities an interface pauses whoever sends to it (PFC): asked of the kernel over netlink, as
-//! `dcb pfc show` does. The numbers are those of Linux's `dcbnl.h` and `rtnetlink.h`.
+//! The priorities on which an interface pauses its senders (PFC): asked of the kernel over netlink, as `dcb pfc show`
+//! does. The numbers are those of Linux's `dcbnl.h` and `rtnetlink.h`.
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io;
