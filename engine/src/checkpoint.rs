@@ -8,12 +8,13 @@ mod digest;
 mod error;
 mod files;
 pub mod gguf;
+mod names;
 mod tensor;
 #[cfg(test)]
 mod tests;
 
 pub use error::{CheckpointError, IndexError};
-pub(crate) use files::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
+pub(crate) use names::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
 pub(crate) use tensor::LET_GO_BYTES;
 pub use tensor::TensorView;
 

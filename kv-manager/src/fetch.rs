@@ -15,13 +15,16 @@ mod command;
 mod config;
 mod error;
 mod event;
+mod piece;
 mod state;
+mod state_name;
 
-pub use command::{FetchCommand, Piece};
+pub use command::FetchCommand;
 pub use config::FetchConfig;
 pub use error::FetchError;
 pub use event::FetchEvent;
-pub use state::FetchState;
+pub use piece::Piece;
+pub use state_name::FetchState;
 
 use domain::handoff::{Offer, PeerBody};
 use domain::plan::BlockTable;

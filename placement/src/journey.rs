@@ -16,9 +16,6 @@ use std::time::Duration;
 /// token. One more, and the first token counts as lost: the attempt fails.
 pub const EARLY_ROWS_MAX: usize = 256;
 
-/// Workers that may refuse an attempt, one after the other; what the next one says ends the request.
-pub(crate) const REFUSALS_MAX: usize = 16;
-
 /// A request that is open.
 #[derive(Debug)]
 pub(crate) struct Journey {

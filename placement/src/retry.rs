@@ -1,8 +1,10 @@
 //! What follows a failed attempt. The decision is pure, and its test is a table.
 
-use crate::journey::REFUSALS_MAX;
 use domain::session::Failure;
 use domain::{Ender, WorkerId};
+
+/// Workers that may refuse an attempt, one after the other; what the next one says ends the request.
+pub(crate) const REFUSALS_MAX: usize = 16;
 
 /// Why an attempt ended before its request.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 
 use super::Checkpoint;
 use super::error::CheckpointError;
-use super::files::{CONFIG_FILE, FileIdentity, let_go, read};
+use super::files::{FileIdentity, let_go, read};
+use super::names::CONFIG_FILE;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;

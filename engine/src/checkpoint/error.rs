@@ -1,7 +1,7 @@
 //! Why a checkpoint cannot be read.
 
-use super::files::{INDEX_FILE, WEIGHTS_FILE};
 use super::gguf::GgufError;
+use super::names::{INDEX_FILE, WEIGHTS_FILE};
 use safetensors::SafeTensorError;
 use std::io;
 use std::path::PathBuf;

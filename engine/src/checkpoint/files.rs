@@ -9,13 +9,6 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Name of the weights where they are one file.
-pub(crate) const WEIGHTS_FILE: &str = "model.safetensors";
-/// Name of the table that says which file holds which tensor, where they are many.
-pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
-/// Name of the model's description.
-pub(crate) const CONFIG_FILE: &str = "config.json";
-
 /// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime`
 /// cannot be set back by programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! What a fetch tells its worker to do.
 
-use super::FetchError;
+use super::{FetchError, Piece};
 use domain::handoff::PeerBody;
-use domain::{BlockId, Choice, GroupId, StepId, Token};
+use domain::{Choice, Token};
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,17 +34,4 @@ pub enum FetchCommand {
     Free,
     /// Nothing is left to do: the machine may be dropped. Room that is given all the same is freed at once.
     Done,
-}
-
-/// A block to read: a whole record, layer by layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Group of both blocks.
-    pub group: GroupId,
-    /// The owner's block.
-    pub from: BlockId,
-    /// The reader's block.
-    pub to: BlockId,
-    /// Each layer may be read once the owner's progress word has passed it in this step; `None`: now.
-    pub step: Option<StepId>,
 }

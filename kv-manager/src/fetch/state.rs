@@ -1,27 +1,10 @@
 //! Where a fetch stands, and what it knows there.
 
-use super::{FetchConfig, FetchError, Piece};
+use super::{FetchConfig, FetchError, FetchState, Piece};
 use domain::handoff::{Offer, OfferedGroup};
 use domain::plan::BlockTable;
 use domain::{Choice, GroupId, LeaseId, StepId, Time, Token};
 use std::ops::Range;
-
-/// Where a fetch stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FetchState {
-    /// No offer yet.
-    Expecting,
-    /// Offered; no room yet.
-    WaitingRoom,
-    /// Reads run, or wait for the owner to write.
-    Reading,
-    /// All is read and the lease is being released; the answer is not there.
-    Answering,
-    /// It ended without a start, and reads are being cancelled.
-    Quiescing,
-    /// Nothing is left to do.
-    Done,
-}
 
 /// [`FetchState`] with the data of each state.
 #[derive(Clone, Debug)]

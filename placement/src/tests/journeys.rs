@@ -1,7 +1,7 @@
 //! Journeys, message by message.
 
 use super::support::*;
-use crate::journey::REFUSALS_MAX;
+use crate::retry::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};

@@ -1,4 +1,4 @@
-use crate::journey::REFUSALS_MAX;
+use crate::retry::REFUSALS_MAX;
 use crate::retry::{AttemptFailure, Ending, Standing, after_failure};
 use domain::WorkerId;
 use domain::session::Failure;
