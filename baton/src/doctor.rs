@@ -130,7 +130,7 @@ fn count(reports: &[Report], verdict: Verdict) -> usize {
     reports.iter().flat_map(|report| &report.findings).filter(|finding| finding.verdict == verdict).count()
 }
 
-/// The report for people.
+/// Returns the report for people.
 fn lines(reports: &[Report], all: bool) -> String {
     let mut text = String::new();
     for Report { check, findings } in reports {

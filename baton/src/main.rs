@@ -59,7 +59,7 @@ fn run(cli: Cli) -> Result<(), CommandError> {
     }
 }
 
-/// The settings of a command that serves; the log is open from here on.
+/// Returns the settings of a command that serves; the log is open from here on.
 fn begin(flags: Flags) -> Result<Config, CommandError> {
     let config = config::load(&flags)?.checked()?;
     if flags.until_closed {

@@ -11,7 +11,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Whether a person watches standard error.
+/// Returns whether a person watches standard error.
 pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
@@ -32,7 +32,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// A count with its thousands apart.
+/// Returns a count with its thousands apart.
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -45,7 +45,7 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
-/// Bytes in the unit that suits them, two decimals at most.
+/// Returns the bytes in the unit that suits them, two decimals at most.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -15,7 +15,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Bytes of one number.
+    /// Returns the bytes of one number.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::F32 => 4,

@@ -48,7 +48,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -81,7 +81,7 @@ impl KvPart {
         Self { dtype, encoding, numbers, group }
     }
 
-    /// Bytes of one on the device.
+    /// Returns the bytes of one on the device.
     pub fn bytes(self) -> usize {
         self.numbers * self.dtype.bytes()
     }

@@ -90,12 +90,12 @@ impl KvLayout {
         self.groups[group].window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// Bytes of a record of group `group` in the tiers below the device.
+    /// Returns the bytes of a record of group `group` in the tiers below the device.
     pub fn stored_bytes(&self, group: usize) -> usize {
         self.part(group).stored_bytes_of(self.record_bytes(group))
     }
 
-    /// Bytes of one token over all groups in the tiers below the device.
+    /// Returns the bytes of one token over all groups in the tiers below the device.
     pub fn stored_token_bytes(&self) -> f32 {
         (0..self.groups.len()).map(|group| self.stored_bytes(group)).sum::<usize>() as f32 / self.block_tokens as f32
     }
@@ -125,7 +125,7 @@ impl KvLayout {
         assert_eq!(record.len(), self.record_bytes(group), "a record of group {group}");
     }
 
-    /// What records of group `group` are made of.
+    /// Returns what records of group `group` are made of.
     pub fn part(&self, group: usize) -> KvPart {
         let head_dim = self.groups[group].head_dim as usize;
         let numbers = self.block_tokens as usize * head_dim;

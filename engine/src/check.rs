@@ -191,7 +191,7 @@ fn refusal(plan: &StepPlan, span: usize, reason: SpanError) -> Refusal {
     Refusal { span: Some(span), reason: PlanError::Span { key: plan.spans[span].key, reason } }
 }
 
-/// The blocks of group `group` that a sound span writes: those of its inputs.
+/// Returns the blocks of group `group` that a sound span writes: those of its inputs.
 fn written<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
     let table = &span.tables[group];
     let end = (span.start as usize + span.inputs.len()).div_ceil(layout.block_tokens as usize);

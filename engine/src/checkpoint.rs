@@ -144,7 +144,7 @@ impl Checkpoint {
         Ok(Self { path: dir.to_owned(), has_config: true, files, tensors })
     }
 
-    /// The weights of an open GGUF file.
+    /// Returns the weights of an open GGUF file.
     pub(crate) fn from_gguf(file: GgufFile) -> Result<Self, GgufError> {
         let (architecture, head_dim) = (file.architecture()?.to_owned(), file.head_dim()?);
         let mut tensors = BTreeMap::new();
@@ -168,7 +168,7 @@ impl Checkpoint {
         Ok(Self { path, has_config: false, files, tensors })
     }
 
-    /// The tensor `name`. Errors: it is missing, or in a number format that is not read.
+    /// Returns the tensor `name`. Errors: it is missing, or in a number format that is not read.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
         let tensor = self
             .tensors
@@ -189,7 +189,7 @@ impl Checkpoint {
         Ok(TensorView { format, shape, map: &file.map, range, order: tensor.order })
     }
 
-    /// Whether there is a tensor `name`, in whatever number format.
+    /// Returns whether there is a tensor `name`, in whatever number format.
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -199,7 +199,7 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Bytes of all tensors.
+    /// Returns the bytes of all tensors.
     pub fn bytes(&self) -> u64 {
         self.tensors.values().map(|tensor| tensor.range.len() as u64).sum()
     }
@@ -238,7 +238,7 @@ impl Checkpoint {
         bytes.into_iter().max_by_key(|&(format, bytes)| (bytes, format.block_bytes())).map(|(format, _)| format)
     }
 
-    /// The directory, or the GGUF file.
+    /// Returns the directory, or the GGUF file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -274,7 +274,7 @@ impl WeightsFile {
     }
 }
 
-/// The number format of a tensor in a safetensors file.
+/// Returns the number format of a tensor in a safetensors file.
 fn format(dtype: safetensors::Dtype) -> StoredFormat {
     let plain = |dtype| StoredFormat::Supported(WeightFormat::Plain(dtype));
     match dtype {
@@ -285,7 +285,7 @@ fn format(dtype: safetensors::Dtype) -> StoredFormat {
     }
 }
 
-/// What a directory without weights that are read holds instead.
+/// Returns what a directory without weights that are read holds instead.
 fn no_weights_hint(dir: &Path) -> String {
     let Ok(entries) = dir.read_dir() else {
         return "; it is not a directory that can be read".to_owned();

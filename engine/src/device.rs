@@ -27,7 +27,7 @@ pub trait Device: Send {
     /// Layout of its KV pools.
     fn layout(&self) -> &KvLayout;
 
-    /// Its limits.
+    /// Returns its limits.
     fn limits(&self) -> &DeviceLimits;
 
     /// Size of its model's vocabulary: input tokens are below it.
@@ -51,7 +51,7 @@ pub trait Device: Send {
     /// Memory of the pool of KV group `group`: the record of block `b` begins at `b * layout.record_bytes(group)`.
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory>;
 
-    /// The device in words, for logs: what it runs on and which kernels it chose.
+    /// Returns the device in words, for logs: what it runs on and which kernels it chose.
     fn describe(&self) -> String;
 }
 
@@ -65,9 +65,9 @@ pub trait Device: Send {
 pub unsafe trait PoolMemory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
-    /// Bytes.
+    /// Returns bytes.
     fn len(&self) -> usize;
-    /// Whether it has none.
+    /// Returns whether it has none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

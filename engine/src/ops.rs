@@ -58,7 +58,7 @@ impl ArenaPlan {
         Buffer(self.shapes.len() - 1)
     }
 
-    /// The shapes; a [`Buffer`] is an index into them.
+    /// Returns the shapes; a [`Buffer`] is an index into them.
     pub fn shapes(&self) -> &[BufferShape] {
         &self.shapes
     }
@@ -217,7 +217,7 @@ pub trait Ops {
         self.rope_cache(args.layer, args.qkv, args.queries)
     }
 
-    /// The feed-forward, from its norm to the sum over the ranks.
+    /// Returns the feed-forward, from its norm to the sum over the ranks.
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         self.linear(args.gate_up, args.norm.out, args.gate_up_out)?;

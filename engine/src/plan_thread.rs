@@ -155,7 +155,7 @@ fn failed(step: StepId, reason: String, elapsed: Duration) -> StepOutput {
     StepOutput { step, sampled: Err(reason), failed: Vec::new(), elapsed, in_kernels: Duration::ZERO }
 }
 
-/// What a panic said.
+/// Returns what a panic said.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     format!("a step panicked: {}", said.unwrap_or("without a message"))

@@ -46,7 +46,7 @@ impl WeightFormat {
         }
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub fn block_bytes(self) -> usize {
         match self {
             Self::Plain(dtype) => dtype.bytes(),
@@ -56,7 +56,7 @@ impl WeightFormat {
         }
     }
 
-    /// Bytes of `numbers` numbers; `None`: these are not whole blocks, or more bytes than can be counted.
+    /// Returns the bytes of `numbers` numbers; `None`: these are not whole blocks, or more bytes than can be counted.
     pub fn bytes(self, numbers: usize) -> Option<usize> {
         let whole = numbers.is_multiple_of(self.block_numbers());
         whole.then(|| (numbers / self.block_numbers()).checked_mul(self.block_bytes())).flatten()
@@ -103,7 +103,7 @@ fn plain(dtype: Dtype, bytes: &[u8]) -> f32 {
     }
 }
 
-/// The f16 at `at`.
+/// Returns the f16 at `at`.
 fn half_at(bytes: &[u8], at: usize) -> f16 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]])
 }

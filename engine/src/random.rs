@@ -96,7 +96,7 @@ pub enum RandomError {
 }
 
 impl RandomSpec {
-    /// A checkpoint of the shape and family with these names. `dtype`: `None` for bf16.
+    /// Makes a checkpoint of the shape and family with these names. `dtype`: `None` for bf16.
     pub fn named(family: &str, shape: &str, seed: u64, dtype: Option<Dtype>) -> Result<Self, RandomError> {
         let found = Family::named(family).ok_or_else(|| RandomError::UnknownFamily {
             name: family.to_owned(),
@@ -117,7 +117,7 @@ impl RandomSpec {
         Ok(Self { family: found, shape, seed, dtype: dtype.unwrap_or(Dtype::Bf16) })
     }
 
-    /// What the model is.
+    /// Returns what the model is.
     pub fn model(&self) -> ModelSpec {
         let config = Config::parse(self.config().to_string().as_bytes()).expect("a JSON object is written as one");
         read_spec(&config, None).expect("every shape is a valid config of every family that takes it; a test says so")
@@ -320,7 +320,8 @@ fn shards(tensors: Vec<TensorShape>, dtype: Dtype, shard_bytes: u64) -> Vec<Vec<
     shards
 }
 
-/// The value with its keys in alphabetical order. Their order otherwise depends on which other crates are in the build.
+/// Returns the value with its keys in alphabetical order. Their order otherwise depends on which other crates are in
+/// the build.
 fn sorted(mut value: Value) -> Value {
     value.sort_all_objects();
     value

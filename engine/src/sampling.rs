@@ -59,7 +59,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler for rows of `vocab` logits.
+    /// Makes a sampler for rows of `vocab` logits.
     pub fn new(vocab: usize) -> Self {
         Self {
             vocab,
@@ -185,7 +185,7 @@ impl Sampler {
     }
 }
 
-/// Whether anything but temperature and cuts changes the row.
+/// Returns whether anything but temperature and cuts changes the row.
 fn is_adjusted(sample: &Sample) -> bool {
     let params = &*sample.params;
     let masks = sample.index < params.min_tokens && !params.stop_tokens.is_empty();
@@ -198,12 +198,12 @@ fn sane(logit: f32) -> f32 {
     if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }
 }
 
-/// The lowest token with the logit `max`.
+/// Returns the lowest token with the logit `max`.
 fn first_at(row: &[f32], max: f32) -> Token {
     row.iter().position(|&logit| logit == max).unwrap_or(0) as Token
 }
 
-/// The token under the point `uniform` (in `0 .. 1`) of the cumulative distribution in token order; `None`: all
+/// Returns the token under the point `uniform` (in `0 .. 1`) of the cumulative distribution in token order; `None`: all
 /// weights are zero.
 fn draw(weights: &[f32], uniform: f64) -> Option<Token> {
     let point = uniform * weights::sum(weights);

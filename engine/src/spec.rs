@@ -142,7 +142,7 @@ pub enum RopeScaling {
 }
 
 impl ModelSpec {
-    /// The KV groups of the model: layers with the same window share one, in order of first appearance.
+    /// Returns the KV groups of the model: layers with the same window share one, in order of first appearance.
     pub fn kv_groups(&self) -> Vec<KvGroup> {
         let mut groups: Vec<KvGroup> = Vec::new();
         for (layer, &window) in self.windows.iter().enumerate() {
@@ -159,7 +159,8 @@ impl ModelSpec {
         groups
     }
 
-    /// The cache layout of the model with a pool of `dtype`; `block_tokens`: `None` for the default of the shape.
+    /// Returns the cache layout of the model with a pool of `dtype`; `block_tokens`: `None` for the default of the
+    /// shape.
     pub fn kv_layout(&self, dtype: Dtype, block_tokens: Option<u32>) -> KvLayout {
         let groups = self.kv_groups();
         let block_tokens = block_tokens.unwrap_or_else(|| KvLayout::default_block_tokens(dtype, &groups));

@@ -6,7 +6,7 @@
 /// The odd number next to 2^64 divided by the golden ratio.
 pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The number of a state.
+/// Returns the number of a state.
 #[inline]
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -104,8 +104,8 @@ impl Fetch {
         self.state.name()
     }
 
-    /// Whether the owner has computed all that it offered, and said so; of what was asked for, from the beginning.
-    /// `false` once the fetch has ended, or waits for cancelled reads alone.
+    /// Returns whether the owner has computed all that it offered, and said so; of what was asked for, from the
+    /// beginning. `false` once the fetch has ended, or waits for cancelled reads alone.
     pub fn is_complete(&self) -> bool {
         match &self.state {
             State::Expecting { asked, .. } => *asked,

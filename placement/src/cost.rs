@@ -61,12 +61,12 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The sum of the parts.
+    /// Returns the sum of the parts.
     pub fn total_s(&self) -> f64 {
         self.queue_s + self.load_s + self.compute_s + self.fetch_s + self.overhead_s + self.slowdown_s
     }
 
-    /// What it is compared by: those where nothing waits for long come first, and of these those with room.
+    /// Returns what it is compared by: those where nothing waits for long come first, and of these those with room.
     fn key(&self) -> Key {
         (!self.takes, !self.fits, self.total_s())
     }
@@ -111,7 +111,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether its decode worker would soon get to it.
+    /// Returns whether its decode worker would soon get to it.
     pub(crate) fn is_soon(&self) -> bool {
         let chosen = if self.route.prefill.is_some() { &self.decode } else { &self.whole };
         chosen.first().is_some_and(|cost| cost.takes)
@@ -179,7 +179,7 @@ pub(crate) struct PlacementQuery<'a> {
 }
 
 impl PlacementQuery<'_> {
-    /// Whether a worker may be chosen at all: it is large enough, takes new work and did not refuse it.
+    /// Returns whether a worker may be chosen at all: it is large enough, takes new work and did not refuse it.
     fn allows(&self, worker: &Worker) -> bool {
         let context = match worker.role {
             Role::Prefill => self.contexts.prefill,
@@ -234,7 +234,7 @@ pub(crate) fn take_over(
     Some(taker.worker)
 }
 
-/// Whether this decode worker would take a running sequence over, and has room for it.
+/// Returns whether this decode worker would take a running sequence over, and has room for it.
 pub(crate) fn has_room(config: &PlacementConfig, workers: &Workers, query: &PlacementQuery<'_>, id: WorkerId) -> bool {
     workers.get(id).is_some_and(|worker| {
         let blocks = query.tokens.div_ceil(config.block_tokens).saturating_sub(workers.held(id, query.chain).device);
@@ -265,7 +265,7 @@ pub(crate) fn book(config: &PlacementConfig, workers: &mut Workers, query: &Plac
     }
 }
 
-/// The first of the cheapest.
+/// Returns the first of the cheapest.
 fn cheapest(costs: impl IntoIterator<Item = Cost>) -> Option<Cost> {
     costs.into_iter().min_by(|a, b| a.total_s().total_cmp(&b.total_s()))
 }
@@ -346,8 +346,8 @@ impl<'a> Pricing<'a> {
         self.workers.iter().zip(self.held.iter().copied())
     }
 
-    /// The best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and did
-    /// not fail it, else those who speak, else, of those who decode, all: prompts can do without a prefill worker.
+    /// Returns the best of a role, the best first; of equals, those with lower ids. May be chosen: those who speak and
+    /// did not fail it, else those who speak, else, of those who decode, all: prompts can do without a prefill worker.
     fn best(&self, role: Role, price: impl Fn(&Self, &Worker, Held) -> Cost) -> Vec<Cost> {
         let allowed = || self.each().filter(|(worker, _)| worker.role == role && self.query.allows(worker));
         let fresh = |worker: &Worker| !worker.silent && !self.query.failed.contains(&worker.id);
@@ -392,7 +392,7 @@ impl<'a> Pricing<'a> {
         })
     }
 
-    /// A worker that computes the prompt, in the way that costs it least, with what `rest` adds to each.
+    /// Returns a worker that computes the prompt, in the way that costs it least, with what `rest` adds to each.
     fn computing(&self, worker: &Worker, held: Held, rest: impl Fn(Cost) -> Cost) -> Cost {
         let computed = self.compute(worker, held, held.device, 0.0);
         let loaded = self.compute(worker, held, held.all, self.load_s(worker, held));
@@ -424,14 +424,15 @@ impl<'a> Pricing<'a> {
         }
     }
 
-    /// How long the worker takes to load what its tiers have at the head of the prompt. It reads them side by side.
+    /// Returns how long the worker takes to load what its tiers have at the head of the prompt. It reads them side by
+    /// side.
     fn load_s(&self, worker: &Worker, held: Held) -> f64 {
         let rates = worker.rates(&self.assumed);
         let seconds = |blocks: u32, rate: f64| f64::from(blocks * self.config.block_tokens) / rate;
         seconds(held.host, rates.host_tokens_per_s).max(seconds(held.disk, rates.disk_tokens_per_s))
     }
 
-    /// The same worker, where it fetches the prefix before it computes.
+    /// Returns the same worker, where it fetches the prefix before it computes.
     fn fetch_first(&self, worker: &Worker, here: Cost, Prefix { holder, load_s }: Prefix) -> Cost {
         let rates = worker.rates(&self.assumed);
         let bytes = u64::from(holder.tokens - here.cached_tokens) * self.config.token_bytes;

@@ -38,7 +38,7 @@ impl Departures {
         Some((id, life))
     }
 
-    /// When the next one will have left.
+    /// Returns when the next one will have left.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.due.first().map(|&(due, _)| due)
     }

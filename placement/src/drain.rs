@@ -41,7 +41,7 @@ impl Placement {
         }
     }
 
-    /// Whether a worker drains.
+    /// Returns whether a worker drains.
     pub(crate) fn drains(&self, id: WorkerId) -> bool {
         self.workers.draining().contains(&id)
     }

@@ -53,7 +53,7 @@ impl PrefixIndex {
         Self { entries_max, workers: BTreeMap::new(), by_size: BTreeSet::new(), entries: 0, bytes: 0 }
     }
 
-    /// What the worker has at the head of `chain`.
+    /// Returns what the worker has at the head of `chain`.
     pub(crate) fn held(&self, worker: WorkerId, chain: &[BlockHash]) -> Held {
         self.held_about(worker, chain, 0)
     }
@@ -110,7 +110,7 @@ impl PrefixIndex {
         self.bytes as u64
     }
 
-    /// What that may become with so many entries.
+    /// Returns what that may become with so many entries.
     pub(crate) fn bytes_max(entries: usize) -> u64 {
         (WorkerBlocks::BLOCK_BYTES_MAX * entries) as u64
     }

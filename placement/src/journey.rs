@@ -356,7 +356,7 @@ impl Journey {
         (self.request.prompt.len() + committed) as u32
     }
 
-    /// How long its sequences get: as the input of an attempt, and at the end.
+    /// Returns how long its sequences get: as the input of an attempt, and at the end.
     pub(crate) fn contexts(&self) -> Contexts {
         let committed = self.open().map(|(_, sequence)| sequence.committed.len()).max().unwrap_or(0);
         let prompt = self.request.prompt.len();
@@ -366,18 +366,18 @@ impl Journey {
         }
     }
 
-    /// Whether one offer can carry the inputs of all open choices, that is whether they are the same.
+    /// Returns whether one offer can carry the inputs of all open choices, that is whether they are the same.
     pub(crate) fn one_input(&self) -> bool {
         let mut open = self.open().map(|(_, sequence)| sequence);
         open.clone().count() == 1 || open.all(|sequence| sequence.committed.is_empty())
     }
 
-    /// Whether the first tokens of the attempt, which its prefill worker sends, are still missing.
+    /// Returns whether the first tokens of the attempt, which its prefill worker sends, are still missing.
     pub(crate) fn awaits_first(&self) -> bool {
         self.open().any(|(_, sequence)| sequence.committed.len() == sequence.base)
     }
 
-    /// Whether the client has any token.
+    /// Returns whether the client has any token.
     pub(crate) fn emitted(&self) -> bool {
         self.sequences.iter().any(|sequence| !sequence.committed.is_empty())
     }
@@ -388,7 +388,7 @@ impl Journey {
         self.sequences[0].end.clone().filter(|_| all)
     }
 
-    /// What it took so far.
+    /// Returns what it took so far.
     pub(crate) fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.request.prompt.len() as u32,

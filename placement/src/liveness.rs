@@ -29,7 +29,7 @@ impl Liveness {
         Self { heartbeat, silence_max, last: None }
     }
 
-    /// When the next look is due.
+    /// Returns when the next look is due.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.last.map(|last| last + self.heartbeat / LOOKS_PER_HEARTBEAT)
     }

@@ -32,7 +32,7 @@ impl AnswerLength {
         self.0 += (tokens - self.0) * NEWEST_WEIGHT;
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub(crate) fn tokens(&self) -> f64 {
         self.0
     }

@@ -40,7 +40,7 @@ impl RequestsByWorker {
         self.requests.range(all).map(|&(_, request)| request).collect()
     }
 
-    /// Whether any request needs the worker.
+    /// Returns whether any request needs the worker.
     pub(crate) fn is_needed(&self, worker: WorkerId) -> bool {
         self.needs.contains_key(&worker)
     }

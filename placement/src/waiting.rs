@@ -42,7 +42,7 @@ impl WaitingRequests {
         self.order.insert(number, waits);
     }
 
-    /// The first ones, so many at most.
+    /// Returns the first ones, so many at most.
     pub(crate) fn first(&self, count: usize) -> impl Iterator<Item = &WaitingRequest> {
         self.order.values().take(count)
     }
@@ -69,12 +69,12 @@ impl WaitingRequests {
         self.order.get(self.numbers.get(&id)?)
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Tokens of their prompts.
+    /// Returns the tokens of their prompts.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }

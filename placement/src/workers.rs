@@ -177,13 +177,13 @@ impl Worker {
         self.running() + self.load.waiting
     }
 
-    /// Whether `blocks` more fit without waiting; unknown counts as yes.
+    /// Returns whether `blocks` more fit without waiting; unknown counts as yes.
     pub(crate) fn fits(&self, blocks: u32) -> bool {
         self.load.blocks_total == 0 || self.given.blocks.saturating_add(blocks) <= self.load.blocks_available
     }
 
-    /// Whether so many more sequences, which need these blocks, would soon run there; what is not known counts as
-    /// yes, and so does an idle worker. A request of many sequences goes as soon as a smaller one would.
+    /// Returns whether so many more sequences, which need these blocks, would soon run there; what is not known counts
+    /// as yes, and so does an idle worker. A request of many sequences goes as soon as a smaller one would.
     pub(crate) fn takes(&self, sequences: u32, blocks: u32) -> bool {
         let Report { running_max, blocks_available, blocks_total, blocks_wanted, .. } = self.load;
         if self.load.number == 0 {
@@ -200,7 +200,7 @@ impl Worker {
         open == 0 || has_place && has_memory
     }
 
-    /// Whether its prefill speed was measured.
+    /// Returns whether its prefill speed was measured.
     pub(crate) fn measured(&self) -> bool {
         known(self.load.prefill_tokens_per_s).is_some()
     }
@@ -217,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// What it has to do, with `assumed` for the speeds that it has not measured.
+    /// Returns what it has to do, with `assumed` for the speeds that it has not measured.
     pub(crate) fn load(&self, assumed: &Rates) -> Load {
         let rates = self.rates(assumed);
         Load {
@@ -325,13 +325,13 @@ impl Workers {
         self.up.contains_key(&id)
     }
 
-    /// Those of a role, by id.
+    /// Returns those of a role, by id.
     pub(crate) fn of_role(&self, role: Role) -> impl Iterator<Item = &Worker> {
         self.up.values().filter(move |worker| worker.role == role)
     }
 
-    /// What to assume of a worker that has not measured itself: the mean of those that have, whatever their role, since
-    /// they run the same model; `defaults` where none has.
+    /// Returns what to assume of a worker that has not measured itself: the mean of those that have, whatever their
+    /// role, since they run the same model; `defaults` where none has.
     pub(crate) fn assumed(&self, defaults: &Rates) -> Rates {
         let mut means = [Mean::default(); 5];
         for Worker { load, .. } in self.up.values() {
@@ -367,7 +367,7 @@ impl Workers {
         }
     }
 
-    /// What a worker has at the head of `chain`.
+    /// Returns what a worker has at the head of `chain`.
     pub(crate) fn held(&self, id: WorkerId, chain: &[BlockHash]) -> Held {
         self.index.held(id, chain)
     }
@@ -433,7 +433,7 @@ impl Workers {
         }
     }
 
-    /// Those that drain.
+    /// Returns those that drain.
     pub(crate) fn draining(&self) -> &BTreeSet<WorkerId> {
         &self.draining
     }

@@ -21,7 +21,7 @@ impl FileMeters {
     }
 }
 
-/// What is so of a mover, in the order of the gauges.
+/// Returns what is so of a mover, in the order of the gauges.
 fn states(status: &FileStatus) -> [bool; 5] {
     let FileStatus { way, unregistered, buffered, broken, .. } = status;
     [

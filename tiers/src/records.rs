@@ -150,7 +150,7 @@ impl Records {
         RecordHeader { group, hash, fingerprint: self.fingerprint, len: self.len(group) as u64, checksum: 0 }
     }
 
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     fn block(&self, block: BlockRef) -> *mut [u8] {
         let group = usize::from(block.group.0);
         let (pool, len) = (&self.pools[group], self.layout.record_bytes(group));

@@ -40,7 +40,7 @@ pub(super) fn layout() -> KvLayout {
     }
 }
 
-/// The same, kept in another encoding below the device.
+/// Returns the same, kept in another encoding below the device.
 pub(super) fn encoded(encoding: Encoding) -> KvLayout {
     KvLayout { encoding, ..layout() }
 }

@@ -101,7 +101,7 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-/// What peers say on good days, to begin from.
+/// Returns what peers say on good days, to begin from.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let to = (WorkerId(3), Incarnation(4));
     let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues]

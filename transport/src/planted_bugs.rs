@@ -14,7 +14,7 @@ pub(crate) enum Bug {
     BoardOpenedLate,
 }
 
-/// Whether it is.
+/// Returns whether it is.
 pub(crate) const fn is(_: Bug) -> bool {
     false
 }

@@ -14,7 +14,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// The reading.
+    /// Returns the reading.
     #[expect(clippy::disallowed_methods, reason = "shells read the clock here and hand it to the cores")]
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX))

@@ -93,7 +93,7 @@ pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(20);
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 impl WorkerConfig {
-    /// What it serves. `context_tokens`: the longest sequence that the model and the pools allow.
+    /// Returns what it serves. `context_tokens`: the longest sequence that the model and the pools allow.
     pub fn served(&self, shape: ModelShape, context_tokens: u32) -> Served {
         Served {
             weights: self.weights,

@@ -45,8 +45,8 @@ pub struct Fetches {
 
 impl Fetches {
     /// Expects that `owner` offers the KV of an attempt: of its prompt, or (`running`) of a sequence that decodes
-    /// there. Its sequence is in `core` already ([`WorkerState::expect`]). An attempt whose offer came too early, and was
-    /// given back, fails at once.
+    /// there. Its sequence is in `core` already ([`WorkerState::expect`]). An attempt whose offer came too early,
+    /// and was given back, fails at once.
     pub fn expect(&mut self, core: &mut WorkerState, now: Time, key: SeqKey, owner: WorkerId, running: bool) {
         let id = (key.request, key.epoch);
         if self.early.is_closed(id) {
@@ -160,7 +160,7 @@ impl Fetches {
         ]
     }
 
-    /// Whether anything is to come from a peer.
+    /// Returns whether anything is to come from a peer.
     pub fn deals_with(&self, peer: WorkerId) -> bool {
         self.open.values().any(|entry| entry.owner == peer) || self.early.has_offer_of(peer)
     }

@@ -102,7 +102,7 @@ impl Events {
         self.0.recv_timeout(timeout).map(|waiting| waiting.event)
     }
 
-    /// The next event. Errors: there is none now.
+    /// Returns the next event. Errors: there is none now.
     pub(crate) fn try_recv(&self) -> Result<Inbound, TryRecvError> {
         self.0.try_recv().map(|waiting| waiting.event)
     }
@@ -123,7 +123,7 @@ impl Inbox {
 }
 
 impl WorkerInput {
-    /// Where the worker's threads report what they cannot handle; it ends then.
+    /// Returns where the worker's threads report what they cannot handle; it ends then.
     pub fn failure(&self) -> &Failure {
         &self.failure
     }
@@ -137,7 +137,7 @@ impl WorkerInput {
         self.put(opened, None).then(|| SessionInput { id, worker: self.clone(), ended })
     }
 
-    /// An event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
+    /// Returns an event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
     pub fn agent(&self, event: AgentEvent) -> bool {
         let bytes = if let AgentEvent::Message { bytes, .. } = &event { bytes.len() } else { 0 };
         self.agent.try_take(bytes, 0).is_some_and(|share| self.put(Inbound::Agent(event), Some(share)))
@@ -188,7 +188,7 @@ impl SessionInput {
         self.put(bytes, share)
     }
 
-    /// Bytes for the worker, now. `false`: its inbox is full, or it has ended.
+    /// Returns the bytes for the worker, now. `false`: its inbox is full, or it has ended.
     pub fn try_send(&self, bytes: Vec<u8>) -> bool {
         self.worker.routers.try_take(bytes.len(), 0).is_some_and(|share| self.put(bytes, share))
     }

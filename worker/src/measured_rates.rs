@@ -183,7 +183,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(ms)
     }
 
-    /// A load of so many blocks, from `begun` on: each comes after `each_ms`, and the first one `later_ms` after that.
+    /// Returns a load of so many blocks, from `begun` on: each comes after `each_ms`, and the first one `later_ms`
+    /// after that.
     fn load(rates: &mut Rates, begun: u64, blocks: u64, each_ms: u64, later_ms: u64) -> u64 {
         (0..blocks).for_each(|_| rates.note_requested(at(begun), Tier::Disk, BLOCK));
         let end = |block: u64| begun + later_ms + block * each_ms;

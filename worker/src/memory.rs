@@ -12,7 +12,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Those of all groups of `layout`, in order.
+    /// Returns those of all groups of `layout`, in order.
     pub(crate) fn all(device: &dyn Device, layout: &KvLayout) -> Vec<Arc<dyn Memory>> {
         let pool = |group| Self { memory: device.pool(group), part: layout.part(group) };
         (0..layout.groups.len()).map(|group| Arc::new(pool(group)) as Arc<dyn Memory>).collect()

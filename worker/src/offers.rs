@@ -167,7 +167,7 @@ impl Offers {
         }
     }
 
-    /// What is offered of a sequence.
+    /// Returns what is offered of a sequence.
     pub(crate) fn taker(&self, key: SeqKey) -> Option<Taker> {
         self.open.get(&key).map(|open| open.taker)
     }
@@ -217,7 +217,7 @@ impl Offers {
         [("offers", self.open.len()), ("readers of leases", self.readers.len()), asked]
     }
 
-    /// A reader's message; `false` if it is none.
+    /// Returns a reader's message; `false` if it is none.
     pub(crate) fn handle(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body
             && self.readers.get(&lease).is_some_and(|reader| reader.worker != from)
@@ -304,12 +304,12 @@ impl Offers {
         }
     }
 
-    /// Whether a peer may read here, or waits for what it asked for.
+    /// Returns whether a peer may read here, or waits for what it asked for.
     pub(crate) fn deals_with(&self, peer: WorkerId) -> bool {
         self.readers.values().any(|reader| reader.worker == peer) || self.asked.values().any(|asked| asked.from == peer)
     }
 
-    /// When `tick` must be called at the latest.
+    /// Returns when `tick` must be called at the latest.
     pub fn next_deadline(&self, core: &WorkerState) -> Option<Time> {
         self.asked.values().map(|asked| asked.until).chain(core.kv.next_deadline()).min()
     }

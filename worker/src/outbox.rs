@@ -77,17 +77,17 @@ impl Outbox {
         self.turns += u64::from(std::mem::replace(&mut self.is_full, is_full) != is_full);
     }
 
-    /// Whether nothing is to be made that would have to wait here.
+    /// Returns whether nothing is to be made that would have to wait here.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// How often it became full, or was so no more.
+    /// Returns how often it became full, or was so no more.
     pub(crate) fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// Whether more waits than ever may, or nothing of it was taken for so long.
+    /// Returns whether more waits than ever may, or nothing of it was taken for so long.
     pub(crate) fn is_stuck(&self, now: Time, silence_max: Duration) -> bool {
         self.bytes > BACKLOG_BYTES_MAX || now.since(self.taken) >= silence_max
     }

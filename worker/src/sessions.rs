@@ -114,17 +114,17 @@ impl Sessions {
         self.open.values().map(|session| session.outbox.backlog()).sum()
     }
 
-    /// Whether the session is open and its outbox full.
+    /// Returns whether the session is open and its outbox full.
     pub(crate) fn is_full(&self, id: SessionId) -> bool {
         self.open.get(&id).is_some_and(Session::is_full)
     }
 
-    /// How often any outbox became full, or was so no more.
+    /// Returns how often any outbox became full, or was so no more.
     pub(crate) fn turns(&self) -> u64 {
         self.turns + self.open.values().map(|session| session.outbox.turns()).sum::<u64>()
     }
 
-    /// Whether any outbox is full.
+    /// Returns whether any outbox is full.
     pub(crate) fn any_full(&self) -> bool {
         self.open.values().any(Session::is_full)
     }
@@ -142,7 +142,7 @@ impl Session {
         self.submits += 1;
     }
 
-    /// Whether its router lets too much wait.
+    /// Returns whether its router lets too much wait.
     pub(crate) fn is_full(&self) -> bool {
         self.outbox.is_full()
     }

@@ -29,12 +29,12 @@ pub trait Transport: Send {
     /// Asks a transfer to end; its end still comes, once.
     fn cancel(&mut self, id: TransferId);
 
-    /// What reading from a connected peer costs. A simulation does not measure.
+    /// Returns what reading from a connected peer costs. A simulation does not measure.
     fn speed(&self, _: WorkerId) -> Option<Probe> {
         None
     }
 
-    /// What it counted. A simulation counts nothing.
+    /// Returns what it counted. A simulation counts nothing.
     fn counts(&self) -> AgentCounts {
         AgentCounts::default()
     }

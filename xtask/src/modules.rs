@@ -319,7 +319,7 @@ fn name_of(ident: &proc_macro2::Ident) -> String {
     ident.to_string().trim_start_matches("r#").to_owned()
 }
 
-/// The name by which other modules reach an item.
+/// Returns the name by which other modules reach an item.
 fn item_name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
@@ -355,7 +355,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether an item exists in tests alone: `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
+/// Returns whether an item exists in tests alone: `#[cfg(test)]` or `#[cfg(all(test, ...))]`.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -366,7 +366,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The file in `#[path = "..."]`.
+/// Returns the file in `#[path = "..."]`.
 fn path_attribute(module: &ItemMod) -> Option<String> {
     module.attrs.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {

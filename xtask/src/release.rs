@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, Chor
     ))
 }
 
-/// What a command printed. Errors: what it said.
+/// Returns what a command printed. Errors: what it said.
 fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, ChoreError> {
     let command = || format!("{program} {}", arguments.join(" "));
     let output = Command::new(program).args(arguments).current_dir(folder).output();
@@ -56,7 +56,7 @@ fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, Ch
     String::from_utf8(output.stdout).map_err(|source| ChoreError::NotText { command: command(), source })
 }
 
-/// The manifest with another version. Errors: it is no version, or not a later one.
+/// Returns the manifest with another version. Errors: it is no version, or not a later one.
 fn with_version(manifest: &str, version: &str) -> Result<String, ChoreError> {
     let now = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
     let now = now.ok_or(ChoreError::NoVersion(MANIFEST))?;

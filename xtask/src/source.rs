@@ -28,12 +28,12 @@ impl File {
         Self { path, text, code }
     }
 
-    /// What it says as TOML. Errors: it is none.
+    /// Returns what it says as TOML. Errors: it is none.
     pub(crate) fn toml(&self) -> Result<toml::Table, ChoreError> {
         self.text.parse().map_err(|source| ChoreError::NotToml { path: self.path.clone(), source })
     }
 
-    /// Whether it is Rust.
+    /// Returns whether it is Rust.
     pub(crate) fn is_rust(&self) -> bool {
         self.path.extension().is_some_and(|extension| extension == "rs")
     }

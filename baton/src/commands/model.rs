@@ -104,7 +104,7 @@ fn dtype_name(dtype: Dtype) -> &'static str {
     }
 }
 
-/// The number format that `--dtype` names.
+/// Returns the number format that `--dtype` names.
 pub(crate) fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
     let known = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name);
     let wrong = || format!("--dtype: there is no number format {name:?}; f32, f16, bf16");

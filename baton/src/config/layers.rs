@@ -113,7 +113,7 @@ pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
     resolve(file.as_ref().map(|(path, text)| (*path, text.as_str())), environment, flags)
 }
 
-/// The layers as data. Errors: [`ConfigError`].
+/// Returns the layers as data. Errors: [`ConfigError`].
 pub(super) fn resolve(
     file: Option<(&Path, &str)>,
     environment: impl Iterator<Item = (OsString, OsString)>,
@@ -138,7 +138,7 @@ pub(super) fn resolve(
 }
 
 impl Loaded {
-    /// The settings. Errors: [`ConfigError::Problems`], all of them.
+    /// Returns the settings. Errors: [`ConfigError::Problems`], all of them.
     pub(crate) fn checked(self) -> Result<Config, ConfigError> {
         let found = problems(&self.config, |key| self.values[key].1.clone());
         if found.is_empty() { Ok(self.config) } else { Err(ConfigError::Problems(found)) }
@@ -163,7 +163,7 @@ struct Layers {
 }
 
 impl Layers {
-    /// The defaults.
+    /// Returns the defaults.
     fn new() -> Self {
         let defaults = Table::try_from(Config::default()).expect("the defaults are plain values");
         let value = |key: &str| {
@@ -294,7 +294,7 @@ impl Layers {
     }
 }
 
-/// Whether it is a variable that Kubernetes tells pods of a service by, one that is called `baton` or
+/// Returns whether it is a variable that Kubernetes tells pods of a service by, one that is called `baton` or
 /// `baton-router`, say.
 fn is_of_kubernetes(name: &str) -> bool {
     let port = |rest: &str| ["_TCP", "_UDP", "_SCTP"].iter().any(|kind| rest.contains(kind));
@@ -313,7 +313,7 @@ fn unknown(key: &str, origin: Origin) -> ConfigError {
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
 }
 
-/// What stands for a value that is not shown.
+/// Returns what stands for a value that is not shown.
 fn hidden(value: &Value) -> String {
     if value.as_str().is_none_or(str::is_empty) { as_toml(value) } else { SHOWN.to_owned() }
 }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use transport::Lane;
 
-/// The outcome of a file, variables and `--set` flags.
+/// Returns the outcome of a file, variables and `--set` flags.
 fn settle(file: &str, variables: &[(&str, &str)], set: &[&str]) -> Result<Loaded, ConfigError> {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let flags = Flags { set: set.iter().map(|text| text.to_string()).collect(), ..Flags::default() };

@@ -110,7 +110,7 @@ impl Host {
         format!("{:#}\n", Value::Object(facts))
     }
 
-    /// A fact; `None`: there is no such thing here, or it may not be read.
+    /// Returns a fact; `None`: there is no such thing here, or it may not be read.
     pub(super) fn look(&self, fact: Fact<'_>) -> Option<String> {
         let name = fact.to_string();
         let found = match &self.recorded {
@@ -123,7 +123,7 @@ impl Host {
         found
     }
 
-    /// The text of a file, without white space around it.
+    /// Returns the text of a file, without white space around it.
     pub(super) fn file(&self, path: &str) -> Option<String> {
         self.look(Fact::File(path)).map(|text| text.trim().to_owned())
     }
@@ -133,7 +133,7 @@ impl Host {
         self.file(path)?.parse().ok()
     }
 
-    /// The names in a folder, in order.
+    /// Returns the names in a folder, in order.
     pub(super) fn folder(&self, path: &str) -> Vec<String> {
         self.look(Fact::Folder(path)).map(|names| names.lines().map(str::to_owned).collect()).unwrap_or_default()
     }

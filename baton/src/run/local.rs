@@ -15,7 +15,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// The worker behind `input`.
+    /// Returns the worker behind `input`.
     pub(super) fn new(input: WorkerInput, peer: PeerInfo, served: Served) -> Self {
         Self { input, peer, served }
     }

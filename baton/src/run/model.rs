@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// The digest of config and weights, and the weights.
+/// Returns the digest of config and weights, and the weights.
 fn load_weights(files: &ModelFiles, name: &str) -> Result<([u8; 32], CpuModel), Box<dyn Error>> {
     let cache = model_dir::digest_cache();
     let mut progress = Progress::begin(format!("reading {name}"));

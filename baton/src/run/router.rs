@@ -41,7 +41,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The router's part of the configuration.
+/// Returns the router's part of the configuration.
 pub(super) fn router_config(config: &Config) -> RouterConfig {
     let (router, placement) = (&config.router, &config.placement);
     let handoff = match placement.handoff {

@@ -20,8 +20,8 @@ pub(super) const END_MAX: Duration = Duration::from_secs(1);
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 128 << 10;
 
-/// The runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual limit
-/// for old programs is 1,024.
+/// Returns the runtime of the process. Sockets are files: it may open as many as it is allowed to, where the usual
+/// limit for old programs is 1,024.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     // SAFETY: the call sets a number of the allocator, which may be done at any time.
     #[cfg(target_env = "gnu")]

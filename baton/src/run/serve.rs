@@ -71,7 +71,7 @@ fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
     Ok((model_card(&model)?, Model::load(config, model)?))
 }
 
-/// The workers, prefill workers first; ids count from 1.
+/// Returns the workers, prefill workers first; ids count from 1.
 fn everyone(config: &Config) -> impl Iterator<Item = Who> {
     let of = |role, count| (1..=count).map(move |number| (role, number));
     let all = of(Role::Prefill, config.serve.prefill).chain(of(Role::Decode, config.serve.decode));

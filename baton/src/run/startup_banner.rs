@@ -104,12 +104,12 @@ pub(super) fn worker(
     )
 }
 
-/// Where a router's operators reach it.
+/// Returns where a router's operators reach it.
 fn ops_at(listeners: &Listeners) -> io::Result<Option<SocketAddr>> {
     listeners.ops.as_ref().map(TcpListener::local_addr).transpose()
 }
 
-/// A line about where operators reach a process.
+/// Returns a line about where operators reach a process.
 fn ops(address: Option<SocketAddr>) -> String {
     line("ops", address.map(|address| format!("http://{address}/metrics, /ready and /live")))
 }
@@ -129,7 +129,7 @@ fn lanes(address: &PeerAddress) -> String {
     }
 }
 
-/// A line to try.
+/// Returns a line to try.
 fn attempt(address: &str, card: &ModelCard) -> String {
     let (path, body) = if card.template.is_some() {
         let message = format!(r#""messages":[{{"role":"user","content":"{QUESTION}"}}]"#);

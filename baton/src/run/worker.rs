@@ -120,7 +120,7 @@ fn who(config: &Config, role: Role, address: SocketAddr) -> Who {
     Who { id, role, name }
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "host".to_owned() } else { name.trim().to_owned() }

@@ -85,18 +85,18 @@ impl WorkerSetup {
         })
     }
 
-    /// What it tells routers of itself.
+    /// Returns what it tells routers of itself.
     pub(super) fn peer(&self) -> PeerInfo {
         let Who { id, role, name } = self.who.clone();
         PeerInfo { id, incarnation: self.config.incarnation, name, role, address: self.agent.address() }
     }
 
-    /// What it serves.
+    /// Returns what it serves.
     pub(super) fn served(&self) -> Served {
         self.config.served(self.shape, self.context_tokens)
     }
 
-    /// What computes, in words.
+    /// Returns what computes, in words.
     pub(super) fn device(&self) -> String {
         self.device.describe()
     }
@@ -186,7 +186,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
     })
 }
 
-/// Whether the threads of a worker stay on processors of their own, as configured.
+/// Returns whether the threads of a worker stay on processors of their own, as configured.
 fn pinning(config: &Config, reach: Readers<'_>) -> engine::cpu::Pinning {
     let alone = match reach {
         Readers::Process => config.serve.prefill + config.serve.decode == 1,
@@ -204,7 +204,7 @@ fn samples_max(config: &Config) -> u32 {
     config.engine.running_max + u32::from(config.router.choices_max)
 }
 
-/// The agent's settings, as configured. Errors: the files for TLS are of no use.
+/// Returns the agent's settings, as configured. Errors: the files for TLS are of no use.
 fn agent(config: &Config, agent: AgentConfig, reach: Readers<'_>) -> Result<AgentConfig, TlsError> {
     let transport = &config.transport;
     let (listen, secrets) = match reach {
@@ -279,7 +279,7 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
     }
 }
 
-/// A number that grows with each life of a worker: the nanoseconds since the Unix epoch.
+/// Returns a number that grows with each life of a worker: the nanoseconds since the Unix epoch.
 #[expect(clippy::disallowed_methods, reason = "lives are told apart by when they began; nothing is timed by it")]
 fn incarnation() -> Incarnation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -108,7 +108,7 @@ impl Map {
         Some(())
     }
 
-    /// The whole of it.
+    /// Returns the whole of it.
     pub(super) fn finish(self, failed: Vec<Failure>) -> Topology {
         let names = self.names;
         let name = |id: &String| names.get(id).unwrap_or(id).clone();

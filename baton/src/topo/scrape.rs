@@ -35,7 +35,7 @@ impl Place {
     }
 }
 
-/// What the process at `place` says at `path`.
+/// Returns what the process at `place` says at `path`.
 pub(super) fn ask(place: &Place, path: &str) -> io::Result<String> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in place.authority.to_socket_addrs()? {
@@ -71,7 +71,7 @@ pub(super) struct Sample<'a> {
     pub(super) value: f64,
 }
 
-/// The lines of Prometheus' text format; those that are none are passed over.
+/// Returns the lines of Prometheus' text format; those that are none are passed over.
 pub(super) fn samples(text: &str) -> impl Iterator<Item = Sample<'_>> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
 }
@@ -91,7 +91,7 @@ fn sample(line: &str) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value: rest.strip_prefix('}')?.trim().parse().ok()? })
 }
 
-/// A label's value, and what follows its closing quote.
+/// Returns a label's value, and what follows its closing quote.
 fn unescaped(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -66,7 +66,7 @@ fn pair(text: &mut String, reads: &Reads) {
     }
 }
 
-/// The lane, and what encrypts it.
+/// Returns the lane, and what encrypts it.
 fn way(reads: &Reads) -> String {
     format!("{}{}", reads.lane, if reads.tls { "+tls" } else { "" })
 }
@@ -75,7 +75,7 @@ fn latency(us: f64) -> String {
     if us < 10.0 { format!("{us:.2} us") } else { format!("{us:.1} us") }
 }
 
-/// The lanes of this host.
+/// Returns the lanes of this host.
 pub(super) fn host(lanes: &[HostLane]) -> String {
     let mut text = "Lanes of this host, measured now, between two processes but for local\n\n".to_owned();
     text += "  lane          GB/s  latency\n";

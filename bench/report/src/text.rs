@@ -1,6 +1,6 @@
 //! Numbers and texts as pages show them.
 
-/// A number with three significant digits, and thousands apart.
+/// Returns a number with three significant digits, and thousands apart.
 pub fn short(number: f64) -> String {
     match number {
         _ if number >= 1000.0 => {
@@ -16,7 +16,7 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Text that HTML does not read as markup.
+/// Returns `text` so that HTML does not read it as markup.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -128,7 +128,7 @@ impl Client {
     }
 }
 
-/// The whole text of a body.
+/// Returns the whole text of a body.
 async fn text(body: Incoming) -> Result<String, PlainError> {
     let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PlainError::Body)?.to_bytes();
     Ok(String::from_utf8_lossy(&bytes).into_owned())

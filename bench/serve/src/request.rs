@@ -46,7 +46,7 @@ pub(crate) struct Dialect {
     pub(crate) usage: bool,
 }
 
-/// The body that asks `model` for exactly `output_tokens` tokens after `prompt`, as a stream.
+/// Makes the body that asks `model` for exactly `output_tokens` tokens after `prompt`, as a stream.
 pub(crate) fn body(settings: &Settings, model: &str, dialect: Dialect, prompt: &Prompt, output_tokens: u32) -> Bytes {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);

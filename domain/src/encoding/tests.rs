@@ -56,13 +56,13 @@ fn decoded(layout: &KvLayout, stored: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The largest of the numbers that share a scale with this one.
+/// Returns the largest of the numbers that share a scale with this one.
 fn largest(values: &[f32], number: usize) -> f64 {
     let group = values.iter().enumerate().filter(|(other, _)| group_of(*other) == group_of(number));
     group.map(|(_, value)| f64::from(value.abs())).fold(0.0, f64::max)
 }
 
-/// How far a number may be off.
+/// Returns how far a number may be off.
 fn bound(dtype: Dtype, encoding: Encoding, value: f32, largest: f64) -> f64 {
     let value = f64::from(value.abs());
     let step = match encoding {

@@ -37,7 +37,7 @@ pub struct GgufFile {
 }
 
 impl GgufFile {
-    /// Whether `path` is a file that begins like one of these, or is named like one.
+    /// Returns whether `path` is a file that begins like one of these, or is named like one.
     pub fn is_at(path: &Path) -> bool {
         let begins = || {
             let mut magic = [0; MAGIC.len()];
@@ -59,17 +59,17 @@ impl GgufFile {
         Ok(file)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which form of model it holds, as `general.architecture` says it.
+    /// Returns which form of model it holds, as `general.architecture` says it.
     pub fn architecture(&self) -> Result<&str, GgufError> {
         self.text("general.architecture")?.ok_or_else(|| self.missing("general.architecture"))
     }
 
-    /// The whole number of `key` under the name of the architecture.
+    /// Returns the whole number of `key` under the name of the architecture.
     pub fn hyperparameter(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.count(&format!("{}.{key}", self.architecture()?))
     }
@@ -94,17 +94,17 @@ impl GgufFile {
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.values.get(key)
     }
 
-    /// The text of `key`.
+    /// Returns the text of `key`.
     pub fn text(&self, key: &str) -> Result<Option<&str>, GgufError> {
         self.typed(key, "a text", |value| if let Value::Text(text) = value { Some(text.as_str()) } else { None })
     }
 
-    /// The texts of `key`.
+    /// Returns the texts of `key`.
     pub fn texts(&self, key: &str) -> Result<Option<&[String]>, GgufError> {
         self.typed(
             key,
@@ -113,7 +113,7 @@ impl GgufFile {
         )
     }
 
-    /// The whole numbers of `key`.
+    /// Returns the whole numbers of `key`.
     pub fn integers(&self, key: &str) -> Result<Option<&[i64]>, GgufError> {
         self.typed(key, "a list of whole numbers", |value| match value {
             Value::Integers(integers) => Some(&integers[..]),
@@ -121,7 +121,7 @@ impl GgufFile {
         })
     }
 
-    /// The numbers of `key`.
+    /// Returns the numbers of `key`.
     pub fn numbers(&self, key: &str) -> Result<Option<&[f64]>, GgufError> {
         self.typed(key, "a list of numbers", |value| match value {
             Value::Numbers(numbers) => Some(&numbers[..]),
@@ -129,12 +129,12 @@ impl GgufFile {
         })
     }
 
-    /// The boolean of `key`.
+    /// Returns the boolean of `key`.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, GgufError> {
         self.typed(key, "true or false", |value| if let Value::Flag(flag) = value { Some(*flag) } else { None })
     }
 
-    /// The number of `key`.
+    /// Returns the number of `key`.
     pub fn number(&self, key: &str) -> Result<Option<f64>, GgufError> {
         self.typed(key, "a number", |value| match value {
             Value::Number(number) => Some(*number),
@@ -143,7 +143,7 @@ impl GgufFile {
         })
     }
 
-    /// The whole number of `key`, not negative; where it is a list with one number for each layer, the one that
+    /// Returns the whole number of `key`, not negative; where it is a list with one number for each layer, the one that
     /// all have.
     pub fn count(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.typed(key, "a whole number from 0, the same for all layers", |value| match value {
@@ -166,12 +166,12 @@ impl GgufFile {
         read(value).map(Some).ok_or_else(|| self.value_error(key, value, expected))
     }
 
-    /// An error: nothing at `key`.
+    /// Returns an error: nothing at `key`.
     pub(crate) fn missing(&self, key: &str) -> GgufError {
         GgufError::Missing { path: self.path.clone(), key: key.to_owned() }
     }
 
-    /// An error: the value at `key` is not what it must be.
+    /// Returns an error: the value at `key` is not what it must be.
     pub(crate) fn value_error(
         &self,
         key: &str,
@@ -182,17 +182,17 @@ impl GgufFile {
         GgufError::Value { path: self.path.clone(), key: key.to_owned(), found, expected }
     }
 
-    /// Whether there is a tensor of this name.
+    /// Returns whether there is a tensor of this name.
     pub fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
 
-    /// The shape of a tensor, slowest dimension first.
+    /// Returns the shape of a tensor, slowest dimension first.
     pub fn shape(&self, tensor: &str) -> Option<&[usize]> {
         self.tensors.get(tensor).map(|tensor| &tensor.shape[..])
     }
 
-    /// The numbers of a small tensor, widened. `None`: there is none, or its format is not read.
+    /// Returns the numbers of a small tensor, widened. `None`: there is none, or its format is not read.
     pub fn widened(&self, tensor: &str) -> Option<Vec<f32>> {
         let tensor = self.tensors.get(tensor)?;
         let format = format(tensor.kind)?;

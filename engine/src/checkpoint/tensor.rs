@@ -23,7 +23,7 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// The rows, in order: the numbers of the last dimension, or single ones where there is no other; the one
+    /// Returns the rows, in order: the numbers of the last dimension, or single ones where there is no other; the one
     /// number of a tensor without dimensions. Little endian, not necessarily aligned to the number format.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let (map, order) = (self.map, self.order);
@@ -49,7 +49,7 @@ impl<'a> TensorView<'a> {
         self.shape.iter().skip(1).product()
     }
 
-    /// How many rows, and the bytes of each.
+    /// Returns how many rows, and the bytes of each.
     fn rows_of_bytes(&self) -> (usize, usize) {
         let rows = self.shape.first().copied().unwrap_or(1);
         (rows, self.range.len().checked_div(rows).unwrap_or(0))
@@ -69,7 +69,7 @@ pub(crate) enum RowOrder {
 }
 
 impl RowOrder {
-    /// Where row `row` is.
+    /// Returns where row `row` is.
     fn stored(self, row: usize) -> usize {
         match self {
             Self::AsStored => row,

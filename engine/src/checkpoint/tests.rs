@@ -29,7 +29,7 @@ fn write_index(dir: &Path, map: &[(&str, &str)]) {
     std::fs::write(dir.join(INDEX_FILE), serde_json::json!({"weight_map": map}).to_string()).expect("written");
 }
 
-/// A checkpoint of one file, with a config.json.
+/// Returns a checkpoint of one file, with a config.json.
 fn single() -> TempDir {
     let dir = TempDir::new().expect("a directory");
     write(&dir.path().join(WEIGHTS_FILE), &[EMBED, NORM]);
@@ -37,7 +37,7 @@ fn single() -> TempDir {
     dir
 }
 
-/// A checkpoint of two files.
+/// Returns a checkpoint of two files.
 fn sharded() -> TempDir {
     let dir = TempDir::new().expect("a directory");
     write(&dir.path().join("a.safetensors"), &[EMBED]);

@@ -165,7 +165,7 @@ mod tests {
     /// Query heads per KV head.
     const GROUP: usize = 3;
 
-    /// The batch of spans of so many rows, each of which samples, for so many threads.
+    /// Returns the batch of spans of so many rows, each of which samples, for so many threads.
     fn batch(spans: &[usize], threads: usize) -> Batch {
         let sample =
             |key| Sample { key, params: Arc::new(SamplingParams::default()), seed: 0, index: 0, history: None };

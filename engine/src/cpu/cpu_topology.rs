@@ -68,8 +68,8 @@ struct Processor {
 }
 
 impl Host {
-    /// The host that `file` tells of: the text of a file under `/sys/devices/system`, if there is one. `allowed`:
-    /// processors that this process may use.
+    /// Returns the host that `file` tells of: the text of a file under `/sys/devices/system`, if there is one.
+    /// `allowed`: processors that this process may use.
     pub(super) fn read(allowed: &[usize], file: impl Fn(&str) -> Option<String>) -> Self {
         let list = |path: &str| file(path).and_then(|text| parse_list(&text));
         let nodes = list("node/online").unwrap_or_default();
@@ -93,12 +93,12 @@ impl Host {
         Self { processors, known, with_memory: list("node/has_memory").unwrap_or(nodes), running }
     }
 
-    /// The nodes of the processors.
+    /// Returns the nodes of the processors.
     fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
         self.processors.chunk_by(|one, next| one.node == next.node).map(|of_node| of_node[0].node)
     }
 
-    /// Which of the processors is the first one for part `index` of `of` equal ones.
+    /// Returns which of the processors is the first one for part `index` of `of` equal ones.
     fn first(&self, index: usize, of: usize) -> usize {
         index * self.processors.len() / of
     }
@@ -119,7 +119,7 @@ impl Host {
         part.iter().filter(|processor| processor.node == part[0].node).map(|processor| processor.number).collect()
     }
 
-    /// Where the threads of a pool stay.
+    /// Returns where the threads of a pool stay.
     pub(super) fn thread_places(&self, threads: usize, pinning: Pinning) -> ThreadAffinities {
         let (ours, running) = (self.processors.len(), self.running);
         let (pinned, why) = match pinning {

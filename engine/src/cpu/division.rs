@@ -93,7 +93,7 @@ impl Division {
         }
     }
 
-    /// The tasks of these tiles.
+    /// Returns the tasks of these tiles.
     pub(super) fn tasks(&self, tiles: &Range<usize>) -> &[TileTask] {
         let begin = |tile: usize| self.tasks.partition_point(|task| task.tile < tile);
         &self.tasks[begin(tiles.start)..begin(tiles.end)]
@@ -105,12 +105,12 @@ impl Division {
         &self.cuts[begin(tiles.start)..begin(tiles.end)]
     }
 
-    /// The positions that any query of a tile attends to.
+    /// Returns the positions that any query of a tile attends to.
     fn seen(&self, tile: &QueryTile) -> Range<usize> {
         (tile.positions.start + 1).saturating_sub(self.window)..tile.positions.end
     }
 
-    /// What a tile costs, in no unit: queries are multiplied so many at a time.
+    /// Returns what a tile costs, in no unit: queries are multiplied so many at a time.
     fn work(&self, tile: &QueryTile) -> usize {
         self.seen(tile).len() * tile.count.next_multiple_of(KEPT_QUERIES)
     }

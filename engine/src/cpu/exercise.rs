@@ -90,7 +90,7 @@ impl Exercise {
         Self::new(isa, Kernel::Norm { width }, [bytes, 2 * bytes, 0, bytes])
     }
 
-    /// The gated activation SiLU of one row.
+    /// Returns the gated activation SiLU of one row.
     pub fn gated(isa: Isa, width: usize) -> io::Result<Self> {
         let bytes = width * size_of::<f32>();
         Self::new(isa, Kernel::Gated { width }, [0, 2 * bytes, 0, bytes])
@@ -240,7 +240,7 @@ impl Exercise {
 }
 
 impl AttentionShape {
-    /// Bytes of a block of the cache.
+    /// Returns the bytes of a block of the cache.
     fn record_bytes(&self) -> usize {
         2 * BLOCK_TOKENS * self.head_dim * self.dtype.bytes()
     }

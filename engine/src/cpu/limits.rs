@@ -75,7 +75,7 @@ impl Limits {
         })
     }
 
-    /// The better of two measurements, limit by limit: what disturbs one only makes it slower.
+    /// Returns the better of two measurements, limit by limit: what disturbs one only makes it slower.
     pub fn or_better(&self, other: &Self) -> Self {
         let better = |one: Option<f64>, other: Option<f64>| one.into_iter().chain(other).reduce(f64::max);
         Self {
@@ -96,7 +96,7 @@ impl Limits {
     }
 }
 
-/// The multiplications that kernels of this instruction set use.
+/// Returns the multiplications that kernels of this instruction set use.
 fn products_of(isa: Isa, arithmetic: Arithmetic) -> Option<Products> {
     match isa {
         #[cfg(target_arch = "x86_64")]

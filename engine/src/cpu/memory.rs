@@ -35,7 +35,7 @@ impl Memory {
         Ok(Self { map: Arc::new(map.into()), offset: 0 })
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(self.offset)
     }
@@ -83,7 +83,7 @@ impl Address {
         Self(address)
     }
 
-    /// The address so many bytes further.
+    /// Returns the address so many bytes further.
     ///
     /// # Safety
     /// It is in, or at the end of, what this address was made of.
@@ -155,7 +155,7 @@ impl Arena {
         Ok(Self { memory, buffers })
     }
 
-    /// The rows of a buffer; of one of input rows, those from `first` on.
+    /// Returns the rows of a buffer; of one of input rows, those from `first` on.
     pub(super) fn rows(&self, buffer: Buffer, first: usize) -> Rows {
         let BufferExtent { offset, stride, axis } = self.buffers[buffer.0];
         let skipped = if axis == Axis::Inputs { first * stride } else { 0 };

@@ -88,7 +88,7 @@ impl CpuModel {
         self.format
     }
 
-    /// All linear layers.
+    /// Returns all linear layers.
     pub fn linears(&self) -> impl Iterator<Item = LinearSize> + '_ {
         self.weights.linears.iter().enumerate().map(|(index, linear)| LinearSize {
             role: self.decoder.role(Linear(index)),
@@ -98,7 +98,7 @@ impl CpuModel {
         })
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
     }

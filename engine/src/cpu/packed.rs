@@ -68,7 +68,7 @@ impl PackedLinear {
         self.groups.iter().map(|group| group.outputs).sum()
     }
 
-    /// Bytes of all panels.
+    /// Returns the bytes of all panels.
     pub(super) fn bytes(&self) -> usize {
         self.groups.iter().map(|group| group.panels() * group.form.panel_bytes(self.inputs)).sum()
     }
@@ -175,7 +175,7 @@ struct OutputRow<'a> {
 }
 
 impl<'a> OutputRow<'a> {
-    /// The rows of a matrix.
+    /// Returns the rows of a matrix.
     fn all(matrix: &'a TensorView<'a>) -> impl Iterator<Item = OutputRow<'a>> {
         let format = matrix.format;
         matrix.rows().enumerate().map(move |(index, bytes)| OutputRow { bytes, format, matrix, index })
@@ -216,7 +216,7 @@ fn widen(format: WeightFormat, bytes: &[u8], count: usize) -> Vec<f32> {
     numbers
 }
 
-/// All numbers of a tensor, widened.
+/// Returns all numbers of a tensor, widened.
 pub(super) fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
     let mut numbers = vec![0.0; tensor.shape.iter().product()];
     for (row, out) in tensor.rows().zip(numbers.chunks_exact_mut(tensor.width())) {

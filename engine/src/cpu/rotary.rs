@@ -70,7 +70,7 @@ impl RotaryTables {
         }
     }
 
-    /// The table of `layer` for row `row`, and its numbers: half of them cosines, then as many sines.
+    /// Returns the table of `layer` for row `row`, and its numbers: half of them cosines, then as many sines.
     ///
     /// # Safety
     /// The row is below the limit.

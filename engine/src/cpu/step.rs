@@ -176,7 +176,7 @@ impl<'a> Step<'a> {
         (prepared, stride)
     }
 
-    /// How many rows of this axis an operation is about.
+    /// Returns how many rows of this axis an operation is about.
     fn count(&self, axis: Axis) -> usize {
         match axis {
             Axis::Inputs | Axis::MicroBatch => self.micro_batch.rows.len(),
@@ -184,12 +184,12 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The rows of a buffer: those of the micro-batch, or all that sample.
+    /// Returns the rows of a buffer: those of the micro-batch, or all that sample.
     fn rows(&self, buffer: Buffer) -> Rows {
         self.context.engine.arena.rows(buffer, self.micro_batch.rows.start)
     }
 
-    /// The input rows of the micro-batch.
+    /// Returns the input rows of the micro-batch.
     fn inputs(&self) -> &'a [InputRow] {
         &self.context.batch.rows[self.micro_batch.rows.clone()]
     }
@@ -483,7 +483,7 @@ impl Ops for Step<'_> {
     }
 }
 
-/// Whether all numbers are. To the end in any case, so that it is a loop over vectors.
+/// Returns whether all numbers are. To the end in any case, so that it is a loop over vectors.
 fn all_finite(numbers: &[f32]) -> bool {
     // Without its sign, a number that is not finite is the larger one in bits too.
     let largest = numbers.iter().fold(0, |largest: i32, x| largest.max((x.to_bits() & 0x7fff_ffff) as i32));

@@ -103,14 +103,14 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl ThreadPool {
-    /// A pool of so many threads, at least one, which go where the system puts them; for whoever measures one by
-    /// itself.
+    /// Returns a pool of so many threads, at least one, which go where the system puts them; for whoever measures one
+    /// by itself.
     pub fn anywhere(threads: usize) -> std::io::Result<Self> {
         Self::new(vec![Affinity::new(); threads.clamp(1, THREADS_MAX)], "baton-threads")
     }
 
-    /// A pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to, leads
-    /// at the first one and goes there itself.
+    /// Returns a pool of a thread for each of `places`, at least one. The caller, or whoever it gives the pool to,
+    /// leads at the first one and goes there itself.
     pub(super) fn new(places: Vec<Affinity>, name: &str) -> std::io::Result<Self> {
         let helpers = places.len() - 1;
         let shared = Arc::new(Shared {
@@ -179,7 +179,7 @@ impl ThreadPool {
     }
 }
 
-/// What `look` finds within [`SPIN`].
+/// Returns what `look` finds within [`SPIN`].
 fn spin<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     let began = now();
     while now().duration_since(began) < SPIN {

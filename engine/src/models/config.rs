@@ -96,17 +96,17 @@ impl Config {
         }
     }
 
-    /// The value at `key`; `null` counts as absent.
+    /// Returns the value at `key`; `null` counts as absent.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether `key` is there, be it `null`.
+    /// Returns whether `key` is there, be it `null`.
     pub fn names(&self, key: &str) -> bool {
         self.values.contains_key(key)
     }
 
-    /// The object at `key`.
+    /// Returns the object at `key`.
     pub fn object(&self, key: &str) -> Result<Option<Config>, ConfigError> {
         match self.get(key) {
             None => Ok(None),
@@ -117,12 +117,12 @@ impl Config {
         }
     }
 
-    /// The whole number at `key`.
+    /// Returns the whole number at `key`.
     pub fn count(&self, key: &str, range: RangeInclusive<u64>) -> Result<usize, ConfigError> {
         self.count_or(key, range, None)
     }
 
-    /// The whole number at `key`; where there is none, `default`, and without one an error.
+    /// Returns the whole number at `key`; where there is none, `default`, and without one an error.
     pub fn count_or(
         &self,
         key: &str,
@@ -140,7 +140,7 @@ impl Config {
             .ok_or_else(|| self.value_error(key, value, expected()))
     }
 
-    /// The positive, finite number at `key`.
+    /// Returns the positive, finite number at `key`.
     pub fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, ConfigError> {
         let Some(value) = self.get(key) else {
             return default.ok_or_else(|| self.missing(key));
@@ -151,7 +151,7 @@ impl Config {
             .ok_or_else(|| self.value_error(key, value, "a number above 0"))
     }
 
-    /// The finite number from 0 at `key`.
+    /// Returns the finite number from 0 at `key`.
     pub fn not_negative(&self, key: &str, default: f64) -> Result<f64, ConfigError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         let number = value.as_f64().filter(|number| *number >= 0.0 && number.is_finite());
@@ -167,7 +167,7 @@ impl Config {
         whole.map(|number| Some(number.max(0.0) as u32)).ok_or_else(|| self.value_error(key, value, expected()))
     }
 
-    /// The boolean at `key`.
+    /// Returns the boolean at `key`.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, ConfigError> {
         match self.get(key) {
             None => Ok(default),
@@ -175,7 +175,7 @@ impl Config {
         }
     }
 
-    /// The text at `key`.
+    /// Returns the text at `key`.
     pub fn text(&self, key: &str) -> Result<Option<&str>, ConfigError> {
         match self.get(key) {
             None => Ok(None),
@@ -183,7 +183,7 @@ impl Config {
         }
     }
 
-    /// The token or the list of tokens at `key`, each below `vocab`.
+    /// Returns the token or the list of tokens at `key`, each below `vocab`.
     pub fn tokens(&self, key: &str, vocab: usize) -> Result<Vec<Token>, ConfigError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -207,7 +207,7 @@ impl Config {
         }
     }
 
-    /// The activation that `key` names.
+    /// Returns the activation that `key` names.
     pub fn activation(&self, key: &str, default: Activation) -> Result<Activation, ConfigError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         let known = ACTIVATIONS.into_iter().find(|(name, _)| value.as_str() == Some(name));
@@ -216,7 +216,7 @@ impl Config {
             .ok_or_else(|| self.unsupported(key, value, ACTIVATIONS.map(|(name, _)| name).join(", ")))
     }
 
-    /// The positive number at `key`; `null` stands for `None`, and where there is no such key, `default`.
+    /// Returns the positive number at `key`; `null` stands for `None`, and where there is no such key, `default`.
     pub fn positive_or_null(&self, key: &str, default: Option<f64>) -> Result<Option<f64>, ConfigError> {
         match self.get(key) {
             Some(_) => self.positive(key, None).map(Some),
@@ -225,8 +225,8 @@ impl Config {
         }
     }
 
-    /// The rotary embedding; that of layers without a window where there are two. Transformers 5 keeps it whole in
-    /// `rope_parameters`; transformers 4 has `rope_theta` and `rope_scaling`, where the type was once called `type`.
+    /// Returns the rotary embedding; that of layers without a window where there are two. Transformers 5 keeps it whole
+    /// in `rope_parameters`; transformers 4 has `rope_theta` and `rope_scaling`, where the type was once called `type`.
     pub(super) fn rope(&self, form: &RopeForm, head_dim: usize, context: usize) -> Result<Rope, ConfigError> {
         let mut scaling = match self.object("rope_parameters")? {
             Some(parameters) => parameters,
@@ -277,7 +277,7 @@ impl Config {
         Config { values: Map::new(), prefix: format!("{}{key}.", self.prefix) }
     }
 
-    /// The context before scaling. `self` is the scaling; `whole` is config.json, where some have it.
+    /// Returns the context before scaling. `self` is the scaling; `whole` is config.json, where some have it.
     fn original_context(&self, whole: &Config) -> Result<usize, ConfigError> {
         let key = "original_max_position_embeddings";
         let holder = if self.get(key).is_none() && whole.get(key).is_some() { whole } else { self };
@@ -348,7 +348,7 @@ impl Config {
         Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
     }
 
-    /// Whether each layer has a window, as `layer_types` says it.
+    /// Returns whether each layer has a window, as `layer_types` says it.
     pub fn layer_types(&self, layers: usize) -> Result<Option<Vec<bool>>, ConfigError> {
         let Some(types) = self.get("layer_types") else { return Ok(None) };
         let types = types.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
@@ -362,7 +362,7 @@ impl Config {
         types.iter().map(windowed).collect::<Result<_, _>>().map(Some)
     }
 
-    /// The window in tokens at `key`.
+    /// Returns the window in tokens at `key`.
     pub fn window(&self, key: &str) -> Result<Option<u32>, ConfigError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -373,18 +373,18 @@ impl Config {
             .ok_or_else(|| self.value_error(key, value, format!("null or a whole number from 1 to {CONTEXT_MAX}")))
     }
 
-    /// An error: nothing at `key`.
+    /// Returns an error: nothing at `key`.
     pub fn missing(&self, key: &str) -> ConfigError {
         ConfigError::Missing { key: format!("{}{key}", self.prefix) }
     }
 
-    /// An error: the value at `key` is broken.
+    /// Returns an error: the value at `key` is broken.
     pub fn value_error(&self, key: &str, found: &Value, expected: impl Display) -> ConfigError {
         let key = format!("{}{key}", self.prefix);
         ConfigError::Value { key, found: shorten(found), expected: expected.to_string() }
     }
 
-    /// An error: the value at `key` is sound but not supported.
+    /// Returns an error: the value at `key` is sound but not supported.
     pub fn unsupported(&self, key: &str, found: &Value, supported: impl Display) -> ConfigError {
         let key = format!("{}{key}", self.prefix);
         ConfigError::Unsupported { key, found: shorten(found), supported: supported.to_string() }

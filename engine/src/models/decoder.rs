@@ -73,12 +73,12 @@ impl Decoder {
         Self { weights, buffers, arena }
     }
 
-    /// The buffers that [`Decoder::forward`] uses.
+    /// Returns the buffers that [`Decoder::forward`] uses.
     pub fn arena(&self) -> &ArenaPlan {
         &self.arena
     }
 
-    /// What a linear layer of this model is for.
+    /// Returns what a linear layer of this model is for.
     pub fn role(&self, linear: Linear) -> LinearRole {
         let of_layer = |layer: &LayerWeights| {
             let roles = [
@@ -125,7 +125,7 @@ impl Decoder {
         ops.sample(logits)
     }
 
-    /// A layer up to its keys and values, for the rows of a micro-batch.
+    /// Returns a layer up to its keys and values, for the rows of a micro-batch.
     fn project(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights, add: Option<Buffer>) -> OpsResult {
         let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
         ops.norm_qkv_rope_cache(QkvArgs {
@@ -138,7 +138,7 @@ impl Decoder {
         })
     }
 
-    /// A layer from its attention on, for the rows of a micro-batch. Its last contribution is not added yet.
+    /// Returns a layer from its attention on, for the rows of a micro-batch. Its last contribution is not added yet.
     fn attend(&self, ops: &mut impl Ops, layer: u16, weights: &LayerWeights) -> OpsResult {
         let &Buffers { residual, queries, delta, wide, .. } = &self.buffers;
         ops.attention(layer, queries)?;

@@ -19,12 +19,13 @@ pub static FAMILIES: [&Family; 9] = [
 ];
 
 impl Family {
-    /// The family with this `model_type`.
+    /// Returns the family with this `model_type`.
     pub fn named(model_type: &str) -> Option<&'static Family> {
         FAMILIES.into_iter().find(|family| family.model_type == model_type)
     }
 
-    /// The family that config.json describes. Errors: none does, or its class is not the one with an output projection.
+    /// Returns the family that config.json describes. Errors: none does, or its class is not the one with an output
+    /// projection.
     fn of(config: &Config) -> Result<&'static Family, ConfigError> {
         let architectures = config.get("architectures");
         let class = architectures.and_then(|classes| classes.get(0)).and_then(|class| class.as_str());

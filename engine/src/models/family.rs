@@ -33,14 +33,14 @@ pub(super) struct Defaults {
 }
 
 impl Family {
-    /// Whether its rotary embedding may be scaled so, as config.json spells it.
+    /// Returns whether its rotary embedding may be scaled so, as config.json spells it.
     pub fn has_rope_type(&self, kind: &str) -> bool {
         self.rope.types.contains(&kind)
     }
 }
 
-/// What all families read alike; norms before attention and feed-forward only, no biases, norms on heads, windows,
-/// scales and caps yet.
+/// Returns what all families read alike; norms before attention and feed-forward only, no biases, norms on heads,
+/// windows, scales and caps yet.
 pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Result<ModelSpec, ConfigError> {
     let vocab = config.count("vocab_size", 1..=WIDTH_MAX)?;
     let hidden = config.count("hidden_size", 1..=WIDTH_MAX)?;

@@ -97,8 +97,8 @@ impl ModelDescription {
     }
 }
 
-/// What generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of -1
-/// or 0 is off, and a value that is not there is the API's.
+/// Returns what generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of
+/// -1 or 0 is off, and a value that is not there is the API's.
 pub(super) fn sampling_defaults(generation: Option<&Config>) -> Result<SamplingParams, ConfigError> {
     let mut params = SamplingParams::default();
     let Some(generation) = generation else { return Ok(params) };

@@ -34,7 +34,7 @@ fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     Ok(ModelSpec { attention_cap, logits_cap, windows, ..spec })
 }
 
-/// What Gemma 2 and Gemma 3 share. Windows are not set yet.
+/// Returns what Gemma 2 and Gemma 3 share. Windows are not set yet.
 pub(super) fn gemma(family: &'static Family, config: &Config) -> Result<ModelSpec, ConfigError> {
     let defaults = Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: Some(HEAD_DIM_DEFAULT), tied: true };
     let spec = common(family, config, defaults)?;
@@ -56,14 +56,14 @@ pub(super) fn gemma(family: &'static Family, config: &Config) -> Result<ModelSpe
     })
 }
 
-/// The window of each layer: by `layer_types`, else of all but every `pattern`-th one.
+/// Returns the window of each layer: by `layer_types`, else of all but every `pattern`-th one.
 pub(super) fn windows(config: &Config, layers: usize, pattern: usize) -> Result<Vec<Option<u32>>, ConfigError> {
     let window = if config.names("sliding_window") { config.window("sliding_window")? } else { Some(WINDOW_DEFAULT) };
     let windowed = windowed(config, layers, pattern)?;
     Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
 }
 
-/// Whether each layer is one of those with a window.
+/// Returns whether each layer is one of those with a window.
 pub(super) fn windowed(config: &Config, layers: usize, pattern: usize) -> Result<Vec<bool>, ConfigError> {
     let listed = config.layer_types(layers)?;
     Ok(listed.unwrap_or_else(|| (1..=layers).map(|layer| layer % pattern != 0).collect()))

@@ -34,7 +34,7 @@ const ENDS: [&str; 9] = [
     "_<EOT>",
 ];
 
-/// The model in the file.
+/// Returns the model in the file.
 pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
     let config = Config::parse(config(file)?.to_string().as_bytes());
     let refused = |source: ConfigError| ModelError::Config { path: file.path().to_owned(), source };
@@ -54,7 +54,7 @@ pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
     Ok(spec)
 }
 
-/// The config.json that describes the model.
+/// Returns the config.json that describes the model.
 fn config(file: &GgufFile) -> Result<Value, GgufError> {
     let architecture = file.architecture()?;
     let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == architecture);

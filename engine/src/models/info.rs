@@ -40,7 +40,8 @@ pub struct TensorRow {
 }
 
 impl ModelFiles {
-    /// The model in figures. The tensors are those that the model must have, not those that its files have besides.
+    /// Returns the model in figures. The tensors are those that the model must have, not those that its files have
+    /// besides.
     pub fn describe(&self) -> ModelInfo {
         let mut rows: Vec<TensorRow> = Vec::new();
         for tensor in tensors(&self.spec) {
@@ -67,7 +68,7 @@ impl ModelFiles {
     }
 }
 
-/// The name with its number replaced by `*`.
+/// Returns the name with its number replaced by `*`.
 fn without_layer(name: &str) -> String {
     let starred = |part: &str| if part.parse::<usize>().is_ok() { "*".to_owned() } else { part.to_owned() };
     name.split('.').map(starred).collect::<Vec<_>>().join(".")

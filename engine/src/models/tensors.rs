@@ -89,7 +89,7 @@ pub(super) fn qk_norm_widths(spec: &ModelSpec) -> Option<(usize, usize)> {
     }
 }
 
-/// The tensors of a model, layer by layer.
+/// Returns the tensors of a model, layer by layer.
 pub fn tensors(spec: &ModelSpec) -> Vec<TensorShape> {
     use TensorRole::{
         Bias, Down, Embedding, FinalNorm, Gate, GateUp, Head, HeadNorm, Key, Norm, Output, Qkv, Query, Up, Value,

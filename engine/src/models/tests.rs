@@ -5,7 +5,8 @@ use crate::spec::{ModelSpec, QkNorm, Rope, RopeScaling};
 use domain::Dtype;
 use serde_json::{Value, json};
 
-/// A small config of `model_type` with `changes` on top; a change to `null` under the key `-key` removes the key.
+/// Returns a small config of `model_type` with `changes` on top; a change to `null` under the key `-key` removes the
+/// key.
 fn config(model_type: &str, changes: Value) -> Config {
     let mut config = json!({
         "model_type": model_type,

@@ -49,7 +49,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The kind of `rope_scaling`, as config.json spells it.
+    /// Returns the kind of `rope_scaling`, as config.json spells it.
     pub(super) fn rope_type(&self) -> &'static str {
         match self {
             Self { llama3: Some(_), .. } => "llama3",

@@ -19,7 +19,7 @@ const CHAT_TEMPLATE: &str = "{{ bos_token }}{% for message in messages %}{{ '<|'
                              message['content'] + '<|end|>' }}{% endfor %}{% if add_generation_prompt %}\
                              {{ '<|assistant|>' }}{% endif %}";
 
-/// The files beside the weights and config.json, with their names.
+/// Returns the files beside the weights and config.json, with their names.
 pub(super) fn files(vocab: usize, context: usize) -> [(&'static str, Value); 3] {
     let generation = json!({"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD});
     let config = json!({

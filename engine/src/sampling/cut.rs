@@ -11,7 +11,7 @@ const SORTED_MAX: usize = 64;
 pub(super) struct Key(u64);
 
 impl Key {
-    /// The key of `token`; a logit that is no number counts as minus infinity.
+    /// Returns the key of `token`; a logit that is no number counts as minus infinity.
     pub(super) fn new(logit: f32, token: Token) -> Self {
         let number = if logit.is_nan() { f32::NEG_INFINITY } else { logit };
         // Adding zero makes minus zero plus zero: they tie.
@@ -21,7 +21,7 @@ impl Key {
         Self(u64::from(falling) << 32 | u64::from(token))
     }
 
-    /// The token.
+    /// Returns the token.
     pub(super) fn token(self) -> Token {
         self.0 as Token
     }
@@ -37,8 +37,8 @@ pub(super) fn keep_most_probable(keys: &mut Vec<Key>, row: &[f32], count: usize)
     }
 }
 
-/// The last token that `top_k` (0: off) and then `top_p` (1 or more: off) keep; `None`: both are off. `weights` are the
-/// probabilities of `row` up to a common factor. `keys` is scratch.
+/// Returns the last token that `top_k` (0: off) and then `top_p` (1 or more: off) keep; `None`: both are off. `weights`
+/// are the probabilities of `row` up to a common factor. `keys` is scratch.
 pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k: usize, top_p: f32) -> Option<Key> {
     let with_k = top_k > 0 && top_k < row.len();
     // Also where `top_p` is no number.
@@ -73,7 +73,7 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k
     }
 }
 
-/// The last key of the shortest beginning of `keys`, in order, that weighs at least `mass`; at least one key.
+/// Returns the last key of the shortest beginning of `keys`, in order, that weighs at least `mass`; at least one key.
 /// Halves the range that holds it, so that the work is linear.
 fn nucleus(keys: &mut [Key], weights: &[f32], mass: f64) -> Option<Key> {
     let mut before = 0.0;
@@ -98,7 +98,7 @@ fn nucleus(keys: &mut [Key], weights: &[f32], mass: f64) -> Option<Key> {
     enough.or(range.last()).copied()
 }
 
-/// What `keys` weigh together.
+/// Returns what `keys` weigh together.
 fn weight_of(keys: &[Key], weights: &[f32]) -> f64 {
     keys.iter().map(|key| f64::from(weights[key.token() as usize])).sum()
 }

@@ -21,7 +21,7 @@ fn row(vocab: usize, seed: u64) -> Vec<f32> {
     (0..vocab as u32).map(|i| (random::uniform(seed, i) as f32 - 0.5) * 12.0).collect()
 }
 
-/// What the parameters make of a row, in f64: the probability of each token.
+/// Returns what the parameters make of a row, in f64: the probability of each token.
 fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
     let params = &*sample.params;
     let mut row: Vec<f64> = logits.iter().map(|&x| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) }).collect();

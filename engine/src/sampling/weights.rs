@@ -7,7 +7,7 @@ const LANES: usize = 16;
 /// Below this the exponential is zero: the result would be subnormal.
 const EXP_ZERO: f32 = -87.0;
 
-/// The largest of `row`; what is no number is passed over. Minus infinity if nothing is left.
+/// Returns the largest of `row`; what is no number is passed over. Minus infinity if nothing is left.
 pub(super) fn max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; LANES];

@@ -46,7 +46,7 @@ impl StepTime {
         self.before + self.layer * u32::from(layer) + self.layer_written
     }
 
-    /// The whole step, of a model with so many layers.
+    /// Returns the whole step, of a model with so many layers.
     pub fn total(&self, layers: u16) -> Duration {
         self.before + self.layer * u32::from(layers) + self.after
     }
@@ -73,12 +73,12 @@ pub struct CostModel {
 }
 
 impl CostModel {
-    /// The times of `preset`.
+    /// Returns the times of `preset`.
     pub fn new(preset: Preset) -> Self {
         Self { preset }
     }
 
-    /// The times of a plan's step. Copies of blocks are taken to be free.
+    /// Returns the times of a plan's step. Copies of blocks are taken to be free.
     pub fn step(&self, plan: &StepPlan) -> StepTime {
         let Preset { card, shape, precision, .. } = &self.preset;
         let before = STEP_OVERHEAD;

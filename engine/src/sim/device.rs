@@ -73,7 +73,7 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// A device with pools of its own. Their memory is mapped here, and touched when it is used.
+    /// Makes a device with pools of its own. Their memory is mapped here, and touched when it is used.
     pub fn new(config: SimConfig) -> Result<Self, SimError> {
         let SimConfig { layout, limits, vocabulary, course, torn, describe } = config;
         if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {

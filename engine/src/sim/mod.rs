@@ -36,8 +36,8 @@ pub const HEAD_DIM: u32 = 2;
 /// In place of a digest of weights: what the tags are computed by. Changes when that does.
 pub const DIGEST: [u8; 32] = *b"baton sim: tags of two words, 1.";
 
-/// The layout of `layers` layers with full attention, one head each, its slices just large enough for tags: 16 bytes a
-/// token and layer.
+/// Returns the layout of `layers` layers with full attention, one head each, its slices just large enough for tags: 16
+/// bytes a token and layer.
 pub fn layout(layers: u16, block_tokens: u32) -> KvLayout {
     let group = KvGroup { layers: (0..layers).collect(), kv_heads: 1, head_dim: HEAD_DIM, window: None };
     KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] }

@@ -28,8 +28,8 @@ pub struct SimModel {
 }
 
 impl SimModel {
-    /// A model on these pools, one per KV group. `None` where there is not one pool per group, aligned to words,
-    /// or where the layout has no layers, or slots that are no two words: one head of 8 bytes.
+    /// Returns a model on these pools, one per KV group. `None` where there is not one pool per group, aligned to
+    /// words, or where the layout has no layers, or slots that are no two words: one head of 8 bytes.
     pub fn new(layout: KvLayout, vocabulary: Vocabulary, pools: Vec<Arc<dyn PoolMemory>>) -> Option<Self> {
         let mut places = vec![None; layout.layers()];
         for (group, shape) in layout.groups.iter().enumerate() {
@@ -46,7 +46,7 @@ impl SimModel {
         fits.then_some(Self { layout, vocabulary, places, pools, previous: Vec::new(), failing: Vec::new(), torn: 0 })
     }
 
-    /// The layers that a step writes, one after the other.
+    /// Returns the layers that a step writes, one after the other.
     pub fn layers(&self) -> u16 {
         self.places.len() as u16
     }
@@ -158,7 +158,7 @@ impl SimModel {
         self.previous.get(n as usize).copied().flatten()
     }
 
-    /// Whether span `number` of this step fails alone.
+    /// Returns whether span `number` of this step fails alone.
     fn fails(&self, number: usize) -> bool {
         self.failing.iter().any(|failed| failed.span == number)
     }

@@ -33,8 +33,8 @@ impl Oracle {
         tags.0
     }
 
-    /// The token that follows `tokens` (prompt and output so far, never empty): the `index`-th of the output of a
-    /// sequence with this seed.
+    /// Returns the token that follows `tokens` (prompt and output so far, never empty): the `index`-th of the output of
+    /// a sequence with this seed.
     pub fn token(&self, tokens: &[Token], params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
         let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
         self.extend(&mut tags, tokens);

@@ -80,19 +80,19 @@ pub(super) const PRESETS: [Preset; 4] = [
 ];
 
 impl Preset {
-    /// The preset of this name.
+    /// Returns the preset of this name.
     pub fn named(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.name == name)
     }
 
-    /// The names of all presets.
+    /// Returns the names of all presets.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|preset| preset.name)
     }
 }
 
 impl Precision {
-    /// Bytes of a weight.
+    /// Returns the bytes of a weight.
     pub(super) fn weight_bytes(self) -> f64 {
         match self {
             Precision::Bf16 => 2.0,
@@ -126,7 +126,7 @@ impl Shape {
         f64::from(self.hidden) * f64::from(self.vocab)
     }
 
-    /// Bytes of K and V of a token in one layer, in bf16.
+    /// Returns the bytes of K and V of a token in one layer, in bf16.
     pub(super) fn kv_bytes(&self) -> f64 {
         f64::from(2 * 2 * self.kv_heads * self.head_dim)
     }

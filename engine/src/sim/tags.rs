@@ -13,9 +13,9 @@ pub(super) fn mix(state: u64, value: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(17)
 }
 
-/// The tag of a position in a layer. `before` is the tag of the position before it in the same layer, 0 where that is
-/// outside of the window: as in a real cache, K and V depend on all that was said before, so that a block of another
-/// prefix is foreign even where its tokens are the same.
+/// Returns the tag of a position in a layer. `before` is the tag of the position before it in the same layer, 0 where
+/// that is outside of the window: as in a real cache, K and V depend on all that was said before, so that a block of
+/// another prefix is foreign even where its tokens are the same.
 pub(super) fn tag(layer: u16, position: u32, token: Token, before: u64) -> u64 {
     mix(mix(mix(before, u64::from(layer) + 1), u64::from(position)), u64::from(token))
 }
@@ -26,7 +26,7 @@ pub(super) fn layer_read(position: u32, query: u32, layers: usize) -> u16 {
     ((u64::from(position) + u64::from(query)) % layers as u64) as u16
 }
 
-/// What the words of a slot say: the tag, or what stands for a slot whose words do not belong together.
+/// Returns what the words of a slot say: the tag, or what stands for a slot whose words do not belong together.
 pub(super) fn read_slot(key: u64, value: u64) -> Result<u64, u64> {
     if value == !key { Ok(key) } else { Err(mix(mix(TORN, key), value)) }
 }

@@ -157,13 +157,13 @@ fn special_token(value: &Value) -> Option<AddedToken> {
     Some(TokenEntry { special: true, ..entry }.into())
 }
 
-/// The object in a JSON file; `None`: no file.
+/// Returns the object in a JSON file; `None`: no file.
 fn read_object(path: &Path) -> Result<Option<Map<String, Value>>, TextConfigError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(|source| TextConfigError::Json { path: path.to_owned(), source })
 }
 
-/// The text in a file; `None`: no file.
+/// Returns the text in a file; `None`: no file.
 pub(super) fn read_text(path: &Path) -> Result<Option<String>, TextConfigError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

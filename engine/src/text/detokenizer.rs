@@ -38,7 +38,7 @@ pub struct Detokenizer {
 }
 
 impl SpecialTokens {
-    /// Whether `token` is part of a text.
+    /// Returns whether `token` is part of a text.
     fn shows(self, tokenizer: &Tokenizer, token: Token) -> bool {
         self == Self::Shown || !tokenizer.is_special(token)
     }
@@ -63,7 +63,7 @@ impl Detokenizer {
         Self { tokenizer, special, partial, is_own: false, beginning }
     }
 
-    /// The text that `token` completes; possibly none. Work and memory do not grow with the sequence.
+    /// Returns the text that `token` completes; possibly none. Work and memory do not grow with the sequence.
     pub fn push(&mut self, token: Token) -> String {
         if !self.special.shows(&self.tokenizer, token) {
             return String::new();

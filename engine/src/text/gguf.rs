@@ -67,7 +67,7 @@ const CUTS: [(&str, Cut); 17] = [
 /// text with BOS where the file does not say.
 const WHOLE_FIRST: [&str; 5] = ["llama-bpe", "llama3", "llama-v3", "pixtral", "tekken"];
 
-/// What the file at `path` says of text: tokenizer.json, and what its companions would say.
+/// Returns what the file at `path` says of text: tokenizer.json, and what its companions would say.
 pub(super) fn read(path: &Path) -> Result<(Value, TextConfig), GgufError> {
     let file = GgufFile::open(path)?;
     let vocabulary = Vocabulary::read(&file)?;
@@ -79,7 +79,7 @@ pub(super) fn read(path: &Path) -> Result<(Value, TextConfig), GgufError> {
     Ok((tokenizer, vocabulary.config()?))
 }
 
-/// The chat template of the file at `path` and its companions, without the tokenizer.
+/// Returns the chat template of the file at `path` and its companions, without the tokenizer.
 pub(super) fn read_template(path: &Path) -> Result<TextConfig, GgufError> {
     Vocabulary::read(&GgufFile::open(path)?)?.config()
 }
@@ -176,7 +176,8 @@ impl<'a> Vocabulary<'a> {
         Ok(self.tokenizer(normalizer, Value::Null, json!({"type": "Sequence", "decoders": decoders}), model))
     }
 
-    /// The pairs of pieces that make a piece, those of the best score first: what SentencePiece merges in this order.
+    /// Returns the pairs of pieces that make a piece, those of the best score first: what SentencePiece merges in this
+    /// order.
     ///
     /// Source: Hugging Face transformers, `convert_slow_tokenizer.py`, `generate_merges`.
     fn merges(&self, scores: &[f64]) -> Vec<Value> {
@@ -223,7 +224,7 @@ impl<'a> Vocabulary<'a> {
         })
     }
 
-    /// How a byte-level tokenizer cuts; GPT-2's is the oldest.
+    /// Returns how a byte-level tokenizer cuts; GPT-2's is the oldest.
     fn pre(&self) -> Result<&'a str, GgufError> {
         Ok(self.file.text("tokenizer.ggml.pre")?.unwrap_or("gpt-2"))
     }
@@ -236,7 +237,7 @@ impl<'a> Vocabulary<'a> {
         known.map(Some).ok_or_else(|| self.file.value_error(&key, id, format!("below {}", self.tokens.len())))
     }
 
-    /// What tokenizer_config.json would say.
+    /// Returns what tokenizer_config.json would say.
     fn config(&self) -> Result<TextConfig, GgufError> {
         let mut config = TextConfig::default();
         for (name, stored) in

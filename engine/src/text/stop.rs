@@ -98,7 +98,7 @@ impl Automaton {
         Self { bytes, borders, matched: 0 }
     }
 
-    /// Whether the stop string is complete with `byte`.
+    /// Returns whether the stop string is complete with `byte`.
     fn step(&mut self, byte: u8) -> bool {
         if self.bytes.is_empty() {
             return false;

@@ -151,8 +151,8 @@ impl ChatTemplate {
         if templates.is_empty() { Ok(None) } else { Self::build(templates, special).map(Some) }
     }
 
-    /// The prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may replace
-    /// special tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
+    /// Returns the prompt for `messages`. `extra` holds more variables (`tools`, `enable_thinking`, ...); it may
+    /// replace special tokens, but not `messages` and `add_generation_prompt`. Errors: [`TemplateError::Raised`],
     /// [`TemplateError::Render`], [`TemplateError::NoOpenEnd`].
     pub fn render(
         &self,
@@ -205,7 +205,7 @@ fn mark_end(message: Option<&mut Value>) -> Option<()> {
     Some(())
 }
 
-/// What of a prompt comes before [`OPEN_END`]. Where the template trims messages, so is the end.
+/// Returns what of a prompt comes before [`OPEN_END`]. Where the template trims messages, so is the end.
 fn until_mark(mut prompt: String) -> Option<String> {
     let end = prompt.rfind(OPEN_END.trim_end())?;
     let is_trimmed = !prompt[end..].starts_with(OPEN_END);
@@ -213,7 +213,7 @@ fn until_mark(mut prompt: String) -> Option<String> {
     Some(prompt)
 }
 
-/// The templates of the model directory `dir`, by name. `configured`: what tokenizer_config.json says.
+/// Returns the templates of the model directory `dir`, by name. `configured`: what tokenizer_config.json says.
 fn templates_of(dir: &Path, configured: Option<Value>) -> Result<Vec<(String, String)>, InvalidTemplate> {
     if let Some(source) = read_text(&dir.join("chat_template.jinja"))? {
         let mut templates = vec![(DEFAULT.to_owned(), source)];

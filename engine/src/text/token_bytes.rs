@@ -162,7 +162,7 @@ impl TokenBytes {
         self.ends.len()
     }
 
-    /// Bytes of `token`; none where there is no such token.
+    /// Returns the bytes of `token`; none where there is no such token.
     pub(super) fn bytes(&self, token: Token) -> &[u8] {
         let index = token as usize;
         let Some(&end) = self.ends.get(index) else { return &[] };
@@ -170,7 +170,7 @@ impl TokenBytes {
         &self.bytes[begin as usize..end as usize]
     }
 
-    /// Whether `token` is special.
+    /// Returns whether `token` is special.
     pub(super) fn is_special(&self, token: Token) -> bool {
         self.special.get(token as usize).copied().unwrap_or(false)
     }
@@ -211,7 +211,7 @@ fn check(stages: &[&Decoder]) -> Result<Beginning, DecoderError> {
     Ok(beginning)
 }
 
-/// Bytes of the token written `text`.
+/// Returns the bytes of the token written `text`.
 fn bytes_of(text: &str, stages: &[&Decoder]) -> Vec<u8> {
     let mut decoding = Decoding::Text(text.to_owned());
     for stage in stages {

@@ -113,9 +113,9 @@ impl Tokenizer {
         Ok(Self(Arc::new(Inner { encoder, token_bytes, bos, eos })))
     }
 
-    /// Tokens of `text`. Special tokens that are written in it become special tokens. `add_special`: with those that
-    /// the tokenizer puts around a plain text (BOS); without them for the output of a chat template, which writes its
-    /// own.
+    /// Returns the tokens of `text`. Special tokens that are written in it become special tokens. `add_special`: with
+    /// those that the tokenizer puts around a plain text (BOS); without them for the output of a chat template, which
+    /// writes its own.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TokenizerError> {
         let encoding = self.0.encoder.encode_fast(text, add_special).map_err(TokenizerError::Encode)?;
         let mut tokens = encoding.get_ids().to_vec();
@@ -145,12 +145,12 @@ impl Tokenizer {
         String::from_utf8_lossy(self.token_bytes(token)).into_owned()
     }
 
-    /// Whether `token` is special: left out of text.
+    /// Returns whether `token` is special: left out of text.
     pub fn is_special(&self, token: Token) -> bool {
         self.0.token_bytes.is_special(token)
     }
 
-    /// The token that the vocabulary spells `text`.
+    /// Returns the token that the vocabulary spells `text`.
     pub fn token_id(&self, text: &str) -> Option<Token> {
         self.0.encoder.token_to_id(text)
     }
@@ -161,18 +161,18 @@ impl Tokenizer {
         self.0.eos
     }
 
-    /// What happens at the beginning of a text.
+    /// Returns what happens at the beginning of a text.
     pub(super) fn beginning(&self) -> Beginning {
         self.0.token_bytes.beginning
     }
 
-    /// Whether the client wrote the special token `token` at the beginning of `text` itself.
+    /// Returns whether the client wrote the special token `token` at the beginning of `text` itself.
     fn begins_with(&self, text: &str, token: Token) -> bool {
         self.0.encoder.id_to_token(token).is_some_and(|name| text.starts_with(&name))
     }
 }
 
-/// The tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by
+/// Returns the tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by
 /// its name alone keeps the flags that it has.
 ///
 /// Source: Hugging Face transformers, `tokenization_utils_tokenizers.py`, `TokenizersBackend.__init__`.

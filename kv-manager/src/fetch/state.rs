@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// Whether nothing is left but reads that are being cancelled, if any.
+    /// Returns whether nothing is left but reads that are being cancelled, if any.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self, Self::Quiescing { .. } | Self::Done { .. })
     }
@@ -125,7 +125,7 @@ impl Offered {
         (from < to).then_some(from..to)
     }
 
-    /// Whether every block of the destination is held or offered: the owner's window may begin later than the
+    /// Returns whether every block of the destination is held or offered: the owner's window may begin later than the
     /// reader's.
     pub(super) fn fits(&self, config: &FetchConfig, room: &Room) -> bool {
         let blocks = self.blocks(config);

@@ -22,7 +22,7 @@ fn config() -> FetchConfig {
     }
 }
 
-/// An offer of one full group, the owner's blocks counted from 100.
+/// Returns an offer of one full group, the owner's blocks counted from 100.
 fn offer(tokens: u32, ready: u32) -> Offer {
     let blocks = (0..tokens.div_ceil(SIZE)).map(|block| (BlockId(100 + block), Generation(1))).collect();
     Offer {

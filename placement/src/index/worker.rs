@@ -63,7 +63,8 @@ impl WorkerBlocks {
         Self::NODE_BYTES * self.nodes.len() + Self::LEAF_BYTES * self.leaves.len()
     }
 
-    /// What the worker has at the head of `chain`. It is looked first whether that is `guess` blocks on the device.
+    /// Returns what the worker has at the head of `chain`. It is looked first whether that is `guess` blocks on the
+    /// device.
     pub(super) fn held(&self, chain: &[BlockHash], guess: u32) -> Held {
         let has = |at: u32| {
             let node = self.nodes.get(&chain[at as usize]);
@@ -95,7 +96,7 @@ impl WorkerBlocks {
         held
     }
 
-    /// Where the worker has the block.
+    /// Returns where the worker has the block.
     pub(super) fn place(&self, block: BlockHash) -> Option<Place> {
         self.nodes.get(&block)?.place
     }

@@ -10,7 +10,7 @@ fn check(config: PlacementConfig, workers: &[WorkerId], reports: &[(WorkerId, Re
     placed(config, workers, reports, tokens).route
 }
 
-/// The whole decision.
+/// Returns the whole decision.
 fn placed(config: PlacementConfig, workers: &[WorkerId], reports: &[(WorkerId, Report)], tokens: u32) -> Decision {
     let mut bench = Bench::new(config, workers);
     for (id, report) in reports {

@@ -8,7 +8,7 @@ use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A placement with request 1 under way: 100 tokens, up to 8 to make.
+/// Returns a placement with request 1 under way: 100 tokens, up to 8 to make.
 fn begun(workers: &[WorkerId]) -> Bench {
     let mut bench = Bench::new(config(), workers);
     bench.arrive(request(1, 100, 1, 8));

@@ -88,7 +88,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..250)
 }
 
-/// The whole answer of a choice: a function of the request, as seeded sampling makes it.
+/// Returns the whole answer of a choice: a function of the request, as seeded sampling makes it.
 fn answer(request: &Request, choice: u16) -> Vec<Token> {
     let mix = request.id.0 * 31 + u64::from(choice) * 7;
     let length = 1 + mix as u32 % (request.params.max_tokens + 2);

@@ -10,7 +10,7 @@ fn failure(why: Option<Failure>) -> AttemptFailure {
     AttemptFailure { worker: WorkerId(1), why, detail: "said".to_owned() }
 }
 
-/// What follows is written as a word, with the words that the client gets.
+/// Returns what follows is written as a word, with the words that the client gets.
 fn word(next: Option<Ending>) -> String {
     match next {
         None => "retry".to_owned(),

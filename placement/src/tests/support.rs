@@ -140,7 +140,7 @@ impl Bench {
         self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, fault, detail });
     }
 
-    /// The commands of the last event, a word or two each.
+    /// Returns the commands of the last event, a word or two each.
     pub(crate) fn said_so(&self) -> String {
         self.out.iter().map(word).collect::<Vec<_>>().join(", ")
     }

@@ -14,9 +14,9 @@ const BATCH_MAX: usize = 256;
 
 /// Where deltas of an answer go.
 pub(super) trait Sink {
-    /// More of a sequence.
+    /// Takes more of a sequence.
     fn delta(&mut self, sequence: usize, delta: &TextDelta);
-    /// A sequence ended for the reason `finish`.
+    /// Takes the end of a sequence, for the reason `finish`.
     fn finish(&mut self, sequence: usize, finish: &'static str);
 }
 

@@ -94,7 +94,7 @@ impl SequenceText {
         self.with_logprobs(delta)
     }
 
-    /// The sequence ended: what was held back.
+    /// Returns what was held back, at the end of the sequence.
     pub(super) fn finish(&mut self) -> TextDelta {
         let text = self.detokenizer.finish();
         let delta = self.show(&text, true);

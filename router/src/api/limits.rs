@@ -8,8 +8,8 @@ use crate::sessions::Service;
 pub(crate) struct Limits {
     /// Tokens of a prompt and its completion together.
     pub(crate) context_tokens: u32,
-    /// What of that a completion takes which nobody bounds, if its prompt leaves room in it: more than that not
-    /// every worker has.
+    /// The tokens of prompt and completion that every worker has room for. A completion without a bound of its own
+    /// ends there, if its prompt leaves room.
     pub(crate) common_context: u32,
     /// Tokens of a prompt.
     pub(crate) prompt_tokens_max: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Those of the router and of what its workers serve.
+    /// Returns those of the router and of what its workers serve.
     pub(crate) fn of(config: &RouterConfig, service: &Service) -> Self {
         Self {
             context_tokens: service.served.context_tokens,

@@ -113,7 +113,7 @@ fn a_model_without_a_template_takes_no_chat() {
     assert!(json.contains("no chat template") && json.contains(r#""param":"messages""#), "{json}");
 }
 
-/// What is wrong with a body, as the client reads it.
+/// Returns what is wrong with a body, as the client reads it.
 fn refusal(endpoint: Endpoint, body: &Value, card: &ModelCard) -> String {
     let error =
         ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&config(), &SERVICE)).expect_err("refused");
@@ -136,7 +136,7 @@ fn a_token_that_only_the_tokenizer_has_is_refused_wherever_it_comes_from() {
     }
 }
 
-/// A model with this chat template.
+/// Returns a model with this chat template.
 fn card_with(template: &str) -> ModelCard {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ fn card_with(template: &str) -> ModelCard {
     ModelCard { template, ..card() }
 }
 
-/// A chat with these further fields.
+/// Returns a chat with these further fields.
 fn chat(more: &Value) -> Value {
     let mut body = json!({ "model": "tiny-rust", "messages": [
         { "role": "user", "content": "Hi" }, { "role": "assistant", "content": "It is " },

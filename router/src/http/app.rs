@@ -31,7 +31,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Errors: the service is shutting down.
+    /// Checks that requests are still taken. Errors: the service is shutting down.
     pub(super) fn open(&self) -> Result<(), ApiError> {
         match *self.phase.borrow() {
             Phase::Serving => Ok(()),
@@ -41,13 +41,13 @@ impl App {
         }
     }
 
-    /// What the workers serve. Errors: none was up yet.
+    /// Returns what the workers serve. Errors: none was up yet.
     pub(super) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.service.borrow().ok_or_else(none)
     }
 
-    /// The error of a request that there is no room for, with the time that the brain predicts until there is some.
+    /// Returns the error of a request that there is no room for, with the predicted time until there is some.
     pub(super) async fn overloaded(&self, message: String) -> ApiError {
         let (reply, predicted) = oneshot::channel();
         // A brain that is over predicts nothing, and takes no request either.

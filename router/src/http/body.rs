@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A body of so many parts, each of so many bytes and that much later than the one before.
+    /// Returns a body of so many parts, each of so many bytes and that much later than the one before.
     fn parts(count: usize, bytes: usize, every: Duration) -> Body {
         Body::from_stream(stream::unfold(0, move |sent| async move {
             if sent == count {
@@ -148,7 +148,7 @@ mod tests {
         }))
     }
 
-    /// How long it takes to read a body, and what comes of it.
+    /// Returns how long it takes to read a body, and what comes of it.
     async fn timed(body: Body) -> (Duration, Result<usize, Broken>) {
         let began = Instant::now();
         let read = collect(&HeaderMap::new(), body, &config(), &Bodies::new(64 * KIB)).await;

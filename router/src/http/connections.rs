@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    /// Which of these have to be closed. Each is told once.
+    /// Returns which of these have to be closed. Each is told once.
     fn closed(connections: &[&Arc<Connection>]) -> Vec<usize> {
         (0..connections.len()).filter(|&at| connections[at].must_close().now_or_never().is_some()).collect()
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Names the request in answers and logs.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// All paths of the API's listener.
+/// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);

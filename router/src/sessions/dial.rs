@@ -9,13 +9,13 @@ pub trait Dial: Send + Sync + 'static {
     /// Begins a session. Errors: [`DialError`].
     fn dial(&self) -> impl Future<Output = Result<Dialed, DialError>> + Send;
 
-    /// What people call it in logs: its address.
+    /// Returns what people call it in logs: its address.
     fn name(&self) -> String;
 }
 
 /// A session that has begun.
 pub struct Dialed {
-    /// Who the worker is; it has proven all of it.
+    /// The identity of the worker, all of it proven.
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,
@@ -30,16 +30,16 @@ pub struct Dialed {
 /// Why no session began.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DialError {
-    /// Nobody answers there now.
+    /// No process answers there now.
     #[error("the worker is not reached: {0}")]
     Unreachable(String),
-    /// Somebody answers, and either end will have none of the other.
+    /// A process answers, and one of the two ends refuses the other.
     #[error("no session: {0}")]
     Refused(String),
 }
 
 impl DialError {
-    /// Whether it says more than an error before it: a worker that is not there is so in several ways.
+    /// Returns whether it says more than an error before it: a worker that is not there is so in several ways.
     pub(super) fn is_news(&self, before: &Self) -> bool {
         !matches!((self, before), (Self::Unreachable(_), Self::Unreachable(_))) && self != before
     }

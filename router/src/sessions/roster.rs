@@ -208,7 +208,7 @@ fn check(first_address: &str, first: Served, address: &str, served: Served) -> R
     Ok(())
 }
 
-/// The first bytes of the weights' digest.
+/// Returns the first bytes of the weights' digest.
 fn digest(weights: &[u8; 32]) -> String {
     let start: String = weights[..6].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("digest {start}…")

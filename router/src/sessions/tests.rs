@@ -92,12 +92,12 @@ async fn port() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// What the dialer knows.
+/// Returns what the dialer knows.
 fn secrets() -> Secrets {
     Secret::new("hush").into()
 }
 
-/// A dialer that follows these.
+/// Returns a dialer that follows these.
 fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let (dialer, sessions) = Dialer::new(SHAPE);

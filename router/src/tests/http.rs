@@ -92,7 +92,7 @@ impl Http {
         Head { status, headers }
     }
 
-    /// The next chunk of a chunked body; `None` at its end, or where the connection ended.
+    /// Returns the next chunk of a chunked body; `None` at its end, or where the connection ended.
     async fn chunk(&mut self) -> Option<Vec<u8>> {
         let size = self.until(b"\r\n").await?;
         let size = usize::from_str_radix(std::str::from_utf8(&size).expect("ASCII"), 16).expect("a chunk size");
@@ -140,7 +140,7 @@ impl Http {
         (head, serde_json::from_slice(&body).expect("a body of JSON"))
     }
 
-    /// Whether the server closes the connection without another byte.
+    /// Returns whether the server closes the connection without another byte.
     pub(super) async fn closed(&mut self) -> bool {
         self.raw.is_empty() && self.fill().await == 0
     }

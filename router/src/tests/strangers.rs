@@ -12,7 +12,7 @@ fn chat() -> Value {
     json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] })
 }
 
-/// A request's head and no more than the beginning of its body.
+/// Returns a request's head and no more than the beginning of its body.
 async fn half_sent(world: &World) -> Http {
     let mut http = world.client().await;
     let head =

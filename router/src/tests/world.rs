@@ -45,7 +45,7 @@ fn model() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"))
 }
 
-/// Tokens of a text.
+/// Returns the tokens of a text.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     TOKENIZER.encode(text, false).expect("text")
 }
@@ -144,7 +144,7 @@ impl World {
         Self::get_at(self.address, path).await
     }
 
-    /// What a listener answers, on a connection of its own.
+    /// Returns what a listener answers, on a connection of its own.
     pub(super) async fn get_at(address: SocketAddr, path: &str) -> (u16, String) {
         let mut http = Http::connect(address).await;
         http.send("GET", path, "text/plain", b"").await;
@@ -180,7 +180,7 @@ impl World {
             .await;
     }
 
-    /// How many requests ended so. Those of the tests beside this one are among them.
+    /// Returns how many requests ended so. Those of the tests beside this one are among them.
     pub(super) async fn ended(&self, outcome: &str) -> u64 {
         ended(&self.get("/metrics").await.1, outcome)
     }
@@ -226,7 +226,7 @@ impl Played {
         self.say(&FromWorker::Report(Report { incarnation: Incarnation(1), number: 1, ..Report::default() })).await;
     }
 
-    /// The next message; `None`: the router closed the session.
+    /// Returns the next message; `None`: the router closed the session.
     async fn next_or_end(&mut self) -> Option<ToWorker> {
         let next = timeout(PATIENCE, self.inbox.recv()).await.expect("the router says something");
         next.map(|bytes| proto::session::decode_to_worker(&bytes).expect("the router writes what can be read"))
@@ -236,12 +236,12 @@ impl Played {
         self.next_or_end().await.expect("the session is open")
     }
 
-    /// The next attempt; the router may first say that earlier ones are over.
+    /// Returns the next attempt; the router may first say that earlier ones are over.
     pub(super) async fn submit(&mut self) -> Submit {
         self.submit_or_end().await.expect("the session is open")
     }
 
-    /// The same; `None`: the router closed the session.
+    /// Returns the same; `None`: the router closed the session.
     pub(super) async fn submit_or_end(&mut self) -> Option<Submit> {
         loop {
             match self.next_or_end().await? {

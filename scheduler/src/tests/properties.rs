@@ -181,7 +181,7 @@ impl Checker {
         job
     }
 
-    /// What runs and will.
+    /// Returns what runs and will.
     fn running(&self) -> u32 {
         let choices =
             self.moving.values().map(|(_, end)| if let End::Fetch(choices) = *end { choices.into() } else { 0 });

@@ -43,7 +43,7 @@ impl ToyKv {
         }
     }
 
-    /// The tokens of the full blocks that leave one to compute.
+    /// Returns the tokens of the full blocks that leave one to compute.
     fn whole(&self, tokens: u32) -> u32 {
         (tokens - 1) / self.block_tokens * self.block_tokens
     }
@@ -142,7 +142,7 @@ pub(crate) fn admit(scheduler: &mut Scheduler, kv: &mut ToyKv) -> String {
     all.join(" ")
 }
 
-/// A schedule on one line: `r1[0..16] r2[16..20]+1 | admit r1(0) | preempt r3 | never r4`.
+/// Returns a schedule on one line: `r1[0..16] r2[16..20]+1 | admit r1(0) | preempt r3 | never r4`.
 pub(crate) fn show(schedule: &Schedule) -> String {
     let names = |keys: &[SeqKey]| keys.iter().map(|key| format!("r{}", key.request.0)).collect::<Vec<_>>().join(" ");
     let work = schedule.work.iter().map(|work| {

@@ -62,7 +62,7 @@ impl Held {
         self.next += 1;
     }
 
-    /// The oldest first.
+    /// Returns the oldest first.
     fn records(&self) -> Vec<TierRecord> {
         self.by_age.values().copied().collect()
     }
@@ -106,7 +106,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Whether the log has no name any more.
+    /// Returns whether the log has no name any more.
     fn is_removed(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0)
     }
@@ -134,7 +134,7 @@ impl LogFile {
     }
 }
 
-/// The log's bytes at most, of a tier with so many slots: its head, and an entry more than [`OVERRULED_MAX`]
+/// Returns the log's bytes at most, of a tier with so many slots: its head, and an entry more than [`OVERRULED_MAX`]
 /// beyond the slots.
 fn bytes_max(slots: usize) -> u64 {
     (log::HEAD + (slots + OVERRULED_MAX + 1) * log::ENTRY) as u64
@@ -175,7 +175,7 @@ mod tests {
     use kv_manager::tiers::{Tier, TierConfig, WritePolicy};
     use kv_manager::{EvictionPolicy, GroupConfig, KvConfig, KvManager, Quotas, Watermarks};
 
-    /// The record of this name in that slot, whose tenant follows from the name.
+    /// Returns the record of this name in that slot, whose tenant follows from the name.
     fn record(at: u32, name: u32) -> TierRecord {
         let mut hash = [0; 16];
         hash[..4].copy_from_slice(&name.to_le_bytes());

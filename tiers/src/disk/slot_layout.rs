@@ -41,7 +41,7 @@ impl SlotLayout {
         self.groups.iter().map(|group| group.slot_bytes as u64).sum::<u64>() * u64::from(self.slots)
     }
 
-    /// Bytes of a frame: whatever the group, a slot fits.
+    /// Returns the bytes of a frame: whatever the group, a slot fits.
     pub(super) fn frame_bytes(&self) -> usize {
         self.groups.iter().map(|group| group.slot_bytes).max().unwrap_or(FILE_ALIGN as usize)
     }

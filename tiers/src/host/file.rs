@@ -192,13 +192,13 @@ impl SlabFile {
         }
     }
 
-    /// What is another when somebody touched the file.
+    /// Returns what is another when somebody touched the file.
     pub(super) fn touched(&self) -> Option<(i64, i64)> {
         let stat = rustix::fs::fstat(&self.file).ok()?;
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
     }
 
-    /// Whether this value holds the lock.
+    /// Returns whether this value holds the lock.
     pub(super) fn is_held(&self) -> bool {
         self.held
     }

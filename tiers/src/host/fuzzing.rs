@@ -61,7 +61,7 @@ pub fn slab(path: &Path) {
     }
 }
 
-/// A slab with a record in each group.
+/// Returns a slab with a record in each group.
 pub fn slab_seed() -> Vec<u8> {
     let layout = layout();
     let shape = Shape::new(&layout, WEIGHTS, SLOTS);

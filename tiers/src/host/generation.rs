@@ -6,7 +6,7 @@
 
 use super::atomic::{AtomicU64, Ordering, fence};
 
-/// The number in `word`; all that its owner wrote before it is seen from here on.
+/// Returns the number in `word`; all that its owner wrote before it is seen from here on.
 pub(super) fn now(word: &AtomicU64) -> u64 {
     // Memory that may only be read allows relaxed loads.
     let now = word.load(Ordering::Relaxed);

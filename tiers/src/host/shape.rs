@@ -105,7 +105,7 @@ impl Shape {
         if expected == head[..CHANGES_AT] { Ok(shape) } else { Err(HeadError::Foreign) }
     }
 
-    /// The head of a slab of the worker in this life, up to the word that grows.
+    /// Returns the head of a slab of the worker in this life, up to the word that grows.
     pub(super) fn head(&self, worker: u32, life: u64) -> [u8; CHANGES_AT] {
         let words = [VERSION, worker.into(), life].map(u64::to_le_bytes);
         let model = [self.model.layout, self.groups.len() as u64, self.slots.into()].map(u64::to_le_bytes);
@@ -118,7 +118,7 @@ impl Shape {
         head
     }
 
-    /// Bytes of the slab.
+    /// Returns the bytes of the slab.
     pub(super) fn len(&self) -> usize {
         self.groups.last().map_or(HEAD, |group| group.begin + group.each * self.slots as usize)
     }
@@ -128,13 +128,13 @@ impl Shape {
         self.groups.len() * self.slots as usize
     }
 
-    /// Where the slot's entry is in the directory.
+    /// Returns where the slot's entry is in the directory.
     pub(super) fn entry(&self, Slot { group, slot }: Slot) -> usize {
         assert!(slot < self.slots && usize::from(group.0) < self.groups.len(), "there is such a slot");
         HEAD + ENTRY * (usize::from(group.0) * self.slots as usize + slot as usize)
     }
 
-    /// Where the slot's record is.
+    /// Returns where the slot's record is.
     pub(super) fn record(&self, Slot { group, slot }: Slot) -> usize {
         assert!(slot < self.slots, "there is such a slot");
         let group = &self.groups[usize::from(group.0)];

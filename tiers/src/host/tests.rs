@@ -39,7 +39,7 @@ fn open_in(encoding: Encoding) -> (Rig, Arc<dyn Memory>) {
     (Rig::new(parts, ends, pools), memory)
 }
 
-/// What lies in the slab from `at` on, to whoever maps it.
+/// Returns what lies in the slab from `at` on, to whoever maps it.
 fn bytes(memory: &dyn Memory, at: usize, len: usize) -> &[u8] {
     assert!(at + len <= memory.len());
     // SAFETY: it is inside, and no move is under way.

@@ -94,7 +94,7 @@ impl Refusal {
         Self::Key,
     ];
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Protocol => "protocol",

@@ -99,12 +99,12 @@ impl Link {
         self.gone.load(Ordering::Acquire) || matches!(&self.way, Way::Local(agent) if agent.is_gone())
     }
 
-    /// How fast it is.
+    /// Returns how fast it is.
     pub(crate) fn speed(&self) -> MutexGuard<'_, LinkSpeed> {
         self.speed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, for whoever accounts for what it brings.
+    /// Returns the same, for whoever accounts for what it brings.
     pub(crate) fn shared_speed(&self) -> Arc<Mutex<LinkSpeed>> {
         self.speed.clone()
     }
@@ -115,7 +115,7 @@ impl Link {
         !self.gone.swap(true, Ordering::AcqRel)
     }
 
-    /// The peer's progress word, where this process sees it; else none of its gates but 0 is known to be open.
+    /// Returns the peer's progress word, where this process sees it; else none of its gates but 0 is known to be open.
     pub(crate) fn progress(&self) -> u64 {
         match &self.way {
             Way::Local(agent) => agent.progress.get(),
@@ -125,7 +125,7 @@ impl Link {
         }
     }
 
-    /// The same; and where the word is this process', its next raise wakes `wake`.
+    /// Returns the same; and where the word is this process', its next raise wakes `wake`.
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         match &self.way {
             Way::Local(agent) => agent.progress.watch(wake),
@@ -133,7 +133,7 @@ impl Link {
         }
     }
 
-    /// What to sleep on until the peer's word differs from `seen`, if that is another process' memory.
+    /// Returns what to sleep on until the peer's word differs from `seen`, if that is another process' memory.
     pub(crate) fn futex(&self, seen: u64) -> Option<SharedFutex> {
         match &self.way {
             Way::Shm { progress, .. } => Some(progress.futex(seen)),
@@ -163,7 +163,7 @@ impl Link {
         Some((id, self.region_len(id)?))
     }
 
-    /// Bytes of a region.
+    /// Returns the bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
         match &self.way {
             Way::Tcp(way) => way.region_len(id),

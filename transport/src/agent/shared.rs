@@ -120,7 +120,7 @@ impl AgentShared {
         Self::new(AgentParts { config, address, hub, progress, control, streams, verbs, sink })
     }
 
-    /// What others must know of it.
+    /// Returns what others must know of it.
     pub(crate) fn known(&self) -> KnownPeer {
         let AgentConfig { id, incarnation, name, .. } = &self.config;
         KnownPeer { id: *id, incarnation: *incarnation, name: name.clone(), address: self.address.clone() }
@@ -154,7 +154,7 @@ impl AgentShared {
         self.regions().get(id)
     }
 
-    /// Whether a region was registered, and is no more.
+    /// Returns whether a region was registered, and is no more.
     pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
         self.regions().is_withdrawn(id)
     }
@@ -165,7 +165,7 @@ impl AgentShared {
         verbs.failed().map_or(Ok(verbs), |reason| Err(RdmaError::Devices(reason.to_string())))
     }
 
-    /// How it reads KV over a lane.
+    /// Returns how it reads KV over a lane.
     pub(crate) fn encoding_over(&self, lane: Lane) -> Encoding {
         let reads_encoded = lane == Lane::Tcp && self.config.tcp.encoded;
         let part = |(_, memory): (RegionId, &Arc<dyn Memory>)| tcp::part_of(&**memory);
@@ -190,7 +190,7 @@ impl AgentShared {
 
     // -- events
 
-    /// A message of a peer. `false`: the inbox is full.
+    /// Returns a message of a peer. `false`: the inbox is full.
     pub(crate) fn deliver(&self, message: AgentEvent) -> bool {
         (self.sink)(message)
     }
@@ -358,12 +358,12 @@ impl AgentShared {
         while !self.watch(&mut ended) {}
     }
 
-    /// Whether a thread failed, of the agent or of the worker whose agent it is.
+    /// Returns whether a thread failed, of the agent or of the worker whose agent it is.
     pub(crate) fn has_failed(&self) -> bool {
         self.config.failure.get().is_some()
     }
 
-    /// How a transfer ends that did not bring its bytes for this reason: what the end of a failed agent takes
+    /// Returns how a transfer ends that did not bring its bytes for this reason: what the end of a failed agent takes
     /// along, it failed for.
     pub(crate) fn outcome(&self, error: TransferError) -> TransferError {
         if self.has_failed() { TransferError::Failed } else { error }

@@ -47,7 +47,7 @@ pub(crate) fn said(socket: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, Ok(bytes.len()), "a socket takes what little it gets");
 }
 
-/// A peer, as a good one introduces itself.
+/// Returns a peer, as a good one introduces itself.
 pub(crate) fn known() -> KnownPeer {
     let address = PeerAddress { process: 7, unix: "\0baton".to_owned(), tcp: "host:1".to_owned() };
     KnownPeer { id: WorkerId(1), incarnation: Incarnation(2), name: "one".to_owned(), address }

@@ -88,7 +88,7 @@ impl<O, S, B: Wake> LaneQueue<O, S, B> {
         Self { bell: Arc::new(bell), orders: Mutex::new(Orders::new(posted_max)), closed: AtomicBool::new(false) }
     }
 
-    /// What wakes the thread.
+    /// Returns what wakes the thread.
     pub(crate) fn bell(&self) -> &Arc<B> {
         &self.bell
     }

@@ -24,7 +24,7 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// A hub without agents.
+    /// Makes a hub without agents.
     ///
     /// # Panics
     /// If the system has no random numbers to give.
@@ -38,7 +38,7 @@ impl Hub {
         self.0.process
     }
 
-    /// What `measure` measured when it was first asked.
+    /// Returns what `measure` measured when it was first asked.
     pub(crate) fn probe(&self, measure: impl FnOnce() -> Probe) -> Probe {
         *self.0.probe.get_or_init(measure)
     }

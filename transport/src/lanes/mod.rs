@@ -34,7 +34,7 @@ impl Lane {
     /// How many there are.
     pub(crate) const COUNT: usize = RANKING.len();
 
-    /// The name in configuration, logs and metrics.
+    /// Returns the name in configuration, logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Lane::Local => "local",
@@ -148,7 +148,7 @@ pub enum WhyPassed {
 }
 
 impl WhyPassed {
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Absent => "absent",

@@ -57,7 +57,7 @@ impl RailFault {
     /// Every one.
     pub const ALL: [Self; 3] = [Self::Failed, Self::Slow, Self::Silent];
 
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -238,7 +238,7 @@ impl Rails {
         self.rails.iter().filter(|rail| rail.is_up()).count()
     }
 
-    /// Whether a rail is used.
+    /// Returns whether a rail is used.
     pub(crate) fn is_up(&self, rail: usize) -> bool {
         self.rails[rail].is_up()
     }
@@ -422,7 +422,7 @@ impl Rails {
         true
     }
 
-    /// Whether no rail could be used for too long.
+    /// Returns whether no rail could be used for too long.
     fn is_lost(&self, now: Instant) -> bool {
         self.none_up.is_some_and(|since| now.saturating_duration_since(since) >= NONE_UP_MAX)
     }

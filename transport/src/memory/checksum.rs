@@ -55,7 +55,7 @@ macro_rules! on_vectors {
     }};
 }
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 ///
 /// ```
 /// let sum = transport::checksum(b"what is sent");

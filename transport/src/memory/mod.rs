@@ -85,9 +85,9 @@ pub enum DeviceMemory<'a> {
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
-    /// Bytes.
+    /// Returns bytes.
     fn len(&self) -> usize;
-    /// Whether it has none.
+    /// Returns whether it has none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -96,12 +96,12 @@ pub unsafe trait Memory: Send + Sync {
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }
-    /// How network cards get at it, if it is a device's. Nobody else does then, so that lanes other than `rdma`
+    /// Returns how network cards get at it, if it is a device's. Nobody else does then, so that lanes other than `rdma`
     /// neither read out of it nor into it. `None`: it is the host's.
     fn device(&self) -> Option<DeviceMemory<'_>> {
         None
     }
-    /// What it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it
+    /// Returns what it is made of, where that is KV which may travel encoded; alike at both ends of a read. `None`: it
     /// travels as it is.
     fn part(&self) -> Option<KvPart> {
         None
@@ -208,7 +208,7 @@ impl Regions {
         self.registered.get(&id).map(|region| region.lent.clone() as Arc<dyn Memory>)
     }
 
-    /// Whether it was registered, and is no more.
+    /// Returns whether it was registered, and is no more.
     pub(crate) fn is_withdrawn(&self, id: RegionId) -> bool {
         id.0 < self.next && !self.registered.contains_key(&id)
     }

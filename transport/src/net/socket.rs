@@ -83,7 +83,7 @@ impl Socket {
         self.session.as_ref().map(|session| session.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether bytes are encrypted.
+    /// Returns whether bytes are encrypted.
     pub(crate) fn has_tls(&self) -> bool {
         self.session.is_some()
     }
@@ -111,7 +111,7 @@ impl Socket {
         self.session().map_or(Ok(true), |mut session| session.flush(&self.descriptor))
     }
 
-    /// Whether something was received that nobody took. No event will tell of it, and taking it does not block.
+    /// Returns whether something was received that nobody took. No event will tell of it, and taking it does not block.
     pub(crate) fn holds(&self) -> bool {
         self.session().is_some_and(|session| session.holds())
     }
@@ -121,7 +121,7 @@ impl Socket {
         if self.has_tls() { session::RECORD_BYTES_MAX } else { 0 }
     }
 
-    /// What tells this connection from all others, alike at both ends: what TLS exports for it (RFC 9266), or
+    /// Returns what tells this connection from all others, alike at both ends: what TLS exports for it (RFC 9266), or
     /// nothing. Both ends know each other already where there is TLS. Errors: they do not.
     pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
         self.session().map_or(Ok(Vec::new()), |session| session.binding())
@@ -163,8 +163,8 @@ impl io::Write for &Socket {
     }
 }
 
-/// Whether a connection begins like one of TLS: a record of its handshake, or of an alert. What agents say without
-/// TLS does not: its length, of four bytes, is never so large.
+/// Returns whether a connection begins like one of TLS: a record of its handshake, or of an alert. What agents say
+/// without TLS does not: its length, of four bytes, is never so large.
 pub(crate) fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x15 | 0x16, 3, 1..=4, ..])
 }

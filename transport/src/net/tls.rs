@@ -144,7 +144,7 @@ impl ClientCertVerifier for Readers {
     }
 }
 
-/// The certificates of a file, one at least.
+/// Returns the certificates of a file, one at least.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let explain = |source| TlsError::File { path: path.to_owned(), source };
     let all = CertificateDer::pem_file_iter(path).map_err(explain)?;

@@ -41,7 +41,7 @@ impl FairShare {
         share
     }
 
-    /// What of the time fell, until now, to a link that had bytes to bring all the while.
+    /// Returns what of the time fell, until now, to a link that had bytes to bring all the while.
     pub(crate) fn share(&self, now: Instant) -> Duration {
         self.lock().pass(now)
     }

@@ -220,18 +220,19 @@ impl LinkSpeed {
         self.promised = bytes_per_s.filter(|promised| *promised > 0.0);
     }
 
-    /// Whether it brings far less than was promised and nobody was told. It is said once until it brings enough again.
+    /// Returns whether it brings far less than was promised and nobody was told. It is said once until it brings enough
+    /// again.
     pub(crate) fn take_short(&mut self) -> Option<Slow> {
         self.short_untold.take()
     }
 
-    /// Whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once for
-    /// each fall.
+    /// Returns whether it has become slow and nobody was told. It stays slow until it recovers, so this is said once
+    /// for each fall.
     pub(crate) fn take_slow(&mut self) -> Option<Slow> {
         self.untold.take()
     }
 
-    /// Whether it has become slow and has not recovered.
+    /// Returns whether it has become slow and has not recovered.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow
     }
@@ -242,14 +243,14 @@ impl LinkSpeed {
         *self = Self { probe, promised: self.promised, ..Self::among(self.fair_share.clone()) };
     }
 
-    /// What it costs to read, by the probe and by what reads did since.
+    /// Returns what it costs to read, by the probe and by what reads did since.
     pub(crate) fn lately(&self) -> Probe {
         let lately = &self.whole.lately;
         let bytes_per_s = if lately.samples() > 0 { lately.bytes_per_s() } else { self.probe.bytes_per_s };
         Probe { bytes_per_s, ..self.probe }
     }
 
-    /// How long a read of so many bytes would take. `None`: nothing was measured.
+    /// Returns how long a read of so many bytes would take. `None`: nothing was measured.
     pub(crate) fn predict(&self, bytes: u64) -> Option<Duration> {
         let lately = self.lately();
         (lately.bytes_per_s > 0.0).then(|| Duration::from_secs_f64(seconds(&lately, bytes as f64)))

@@ -29,7 +29,7 @@ impl Both<StorageSpeed> {
         }
     }
 
-    /// How long so many would take, as in [`StorageSpeed::predict`].
+    /// Returns how long so many would take, as in [`StorageSpeed::predict`].
     pub(crate) fn predict(&self, bytes: Both<u64>) -> Option<Duration> {
         Some(self.read.predict(bytes.read)? + self.written.predict(bytes.written)?)
     }
@@ -62,7 +62,7 @@ impl StorageSpeed {
         self.seconds += now.saturating_duration_since(since).as_secs_f64() - self.seconds * NEWEST;
     }
 
-    /// How long so many bytes would take. `None`: nothing was measured.
+    /// Returns how long so many bytes would take. `None`: nothing was measured.
     fn predict(&self, bytes: u64) -> Option<Duration> {
         if bytes == 0 {
             return Some(Duration::ZERO);

@@ -12,7 +12,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Whether nothing of its run is behind it.
+    /// Returns whether nothing of its run is behind it.
     pub(crate) fn begins_run(&self) -> bool {
         self.piece == 0 && self.offset == 0
     }

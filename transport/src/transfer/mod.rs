@@ -84,7 +84,7 @@ impl Copies {
         }
     }
 
-    /// The `n`-th. Offsets that overflow wrap: `prepare` refuses them.
+    /// Returns the `n`-th. Offsets that overflow wrap: `prepare` refuses them.
     pub fn get(&self, n: u64) -> Option<Copy> {
         match self {
             Copies::List(copies) => copies.get(usize::try_from(n).ok()?).copied(),
@@ -133,7 +133,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Bytes of all its pieces.
+    /// Returns the bytes of all its pieces.
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
@@ -222,7 +222,7 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Bytes of a region.
+    /// Returns the bytes of a region.
     fn len(&mut self, id: RegionId) -> Option<u64> {
         if let Way::Rdma(_) | Way::Tcp(_) = self.link.way {
             // Its owner, or the device, refuses what is outside.

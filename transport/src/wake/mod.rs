@@ -51,7 +51,7 @@ impl Signal {
         self.sleep_by(seen, others, at_most, |others| self.sleep_on_all(seen, others, at_most));
     }
 
-    /// The same, where `on_all` sleeps on several words.
+    /// Returns the same, where `on_all` sleeps on several words.
     fn sleep_by(
         &self,
         seen: u32,
@@ -135,7 +135,7 @@ impl Doorbell {
         self.sleep_flag.answer();
     }
 
-    /// Whether somebody rang since the last answer.
+    /// Returns whether somebody rang since the last answer.
     pub(crate) fn is_rung(&self) -> bool {
         self.sleep_flag.is_rung()
     }

@@ -20,7 +20,7 @@ impl SleepFlag {
         self.rung.store(false, Ordering::SeqCst);
     }
 
-    /// Whether somebody rang since the last answer.
+    /// Returns whether somebody rang since the last answer.
     pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::SeqCst)
     }

@@ -13,7 +13,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What a futex is called on.
+    /// Returns what a futex is called on.
     pub(crate) fn count(&self) -> &AtomicU32 {
         &self.count
     }

@@ -40,12 +40,13 @@ impl Watched {
         word.on_raise(Box::new(move |word| bell.ring(word))).then_some(Self { word, watchers })
     }
 
-    /// The word now.
+    /// Returns the word now.
     pub(crate) fn get(&self) -> u64 {
         self.word.get()
     }
 
-    /// The next raise wakes `wake`, once. The word now: if it is what the caller waits for, there may be no next raise.
+    /// Returns the next raise wakes `wake`, once. The word now: if it is what the caller waits for, there may be no
+    /// next raise.
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         self.watchers.bells.hang(wake.clone(), |other| Arc::ptr_eq(other, wake));
         self.word.get()
@@ -56,7 +57,7 @@ impl Watched {
         self.watchers.bells.ring(|wake| wake.wake());
     }
 
-    /// The page for another process to map. From now on every raise is shown there.
+    /// Returns the page for another process to map. From now on every raise is shown there.
     pub(crate) fn show(&self) -> Option<BorrowedFd<'_>> {
         let page = self.watchers.page.as_ref()?;
         self.watchers.board.open(|| self.word.get(), |word| page.raise(word));

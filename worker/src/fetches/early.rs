@@ -85,7 +85,7 @@ impl EarlyOffers {
         self.kept.retain(|early| early.from != owner);
     }
 
-    /// Whether an offer of this peer is kept.
+    /// Returns whether an offer of this peer is kept.
     pub(super) fn has_offer_of(&self, peer: WorkerId) -> bool {
         self.kept.iter().any(|early| early.from == peer)
     }
@@ -103,7 +103,7 @@ impl EarlyOffers {
         self.closed.push_back(id);
     }
 
-    /// Whether the attempt takes no offer.
+    /// Returns whether the attempt takes no offer.
     pub(super) fn is_closed(&self, id: AttemptId) -> bool {
         self.closed.contains(&id)
     }

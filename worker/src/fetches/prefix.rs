@@ -151,8 +151,8 @@ fn wanted(core: &WorkerState, key: SeqKey, holder: Holder) -> Option<(Vec<BlockH
     (here == cached || fetch_s < own_s).then(|| (chain.to_vec(), (own_s - fetch_s).max(0.0)))
 }
 
-/// Whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is computed
-/// in any case.
+/// Returns whether an offer of so many tokens can be the beginning of a prompt of `known`, the last of which is
+/// computed in any case.
 pub(super) fn fits(core: &WorkerState, tokens: u32, known: u32) -> bool {
     (1..known).contains(&tokens) && tokens.is_multiple_of(core.config.layout.block_tokens)
 }

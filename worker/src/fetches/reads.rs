@@ -57,8 +57,8 @@ impl Fetches {
     }
 }
 
-/// Whether a read that was not begun is this worker's own failure, and not one of an owner that offered what is not
-/// there.
+/// Returns whether a read that was not begun is this worker's own failure, and not one of an owner that offered what is
+/// not there.
 fn is_own(error: &ReadError) -> bool {
     match error {
         ReadError::NotConnected => false,
@@ -69,8 +69,8 @@ fn is_own(error: &ReadError) -> bool {
     }
 }
 
-/// The batches of one transfer for `pieces`: whole records of what is ready, and layer by layer what a step still
-/// writes.
+/// Returns the batches of one transfer for `pieces`: whole records of what is ready, and layer by layer what a step
+/// still writes.
 fn batches(layout: &KvLayout, pieces: &[Piece]) -> Vec<ReadBatch> {
     let mut by_step: BTreeMap<Option<StepId>, Vec<&Piece>> = BTreeMap::new();
     for piece in pieces {

@@ -54,7 +54,7 @@ impl Steps {
         keep(&mut self.both, tokens * attended);
     }
 
-    /// What fits them best. `None`: there was none.
+    /// Returns what fits them best. `None`: there was none.
     pub(super) fn cost(&self) -> Option<PromptCost> {
         let Self { tokens: [tt, ts], attended: [aa, as_], both } = *self;
         if tt == 0.0 {

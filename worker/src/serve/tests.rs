@@ -47,7 +47,7 @@ impl Door {
         Self { inbox, address }
     }
 
-    /// What happens next to the worker.
+    /// Returns what happens next to the worker.
     async fn event(&self) -> Inbound {
         loop {
             match self.inbox.receiver.try_recv() {

@@ -51,7 +51,7 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
     Ok(findings)
 }
 
-/// The sets of two or more files that reach each other.
+/// Returns the sets of two or more files that reach each other.
 fn circles(imports: &BTreeSet<Import>) -> Vec<Circle> {
     let mut next: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
     for import in imports {
@@ -74,7 +74,7 @@ fn circles(imports: &BTreeSet<Import>) -> Vec<Circle> {
     circles.into_iter().collect()
 }
 
-/// What ties a circle, one line per pair of files.
+/// Returns what ties a circle, one line per pair of files.
 fn ties(circle: &Circle, imports: &BTreeSet<Import>) -> String {
     let mut ties: BTreeMap<(&Path, &Path), Vec<&str>> = BTreeMap::new();
     for Import { from, to, name } in imports {

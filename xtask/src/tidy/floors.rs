@@ -57,12 +57,12 @@ const CORE: [&str; 3] = ["blake3", "serde", "thiserror"];
 /// What the tests of a core may depend on besides.
 const CORE_TESTS: [&str; 1] = ["proptest"];
 
-/// The floor of a crate.
+/// Returns the floor of a crate.
 fn floor(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, floor)| *floor)
 }
 
-/// Whether a crate is a core: words or decisions.
+/// Returns whether a crate is a core: words or decisions.
 pub(super) fn is_core(name: &str) -> bool {
     floor(name).is_some_and(|floor| floor <= 1)
 }
@@ -98,7 +98,7 @@ fn folder(path: &Path) -> Option<PathBuf> {
     (!parts.is_empty()).then(|| parts.into_iter().take(depth).collect())
 }
 
-/// What the crate in this folder is called.
+/// Returns what the crate in this folder is called.
 fn crate_name(folder: &Path) -> String {
     folder.to_string_lossy().replace('/', "-")
 }
@@ -127,7 +127,7 @@ pub(super) fn dependency_tables(table: &Table) -> Vec<(&'static str, &Table)> {
         .collect()
 }
 
-/// What is wrong with `name` depending on `dependency`, and how to fix it.
+/// Returns what is wrong with `name` depending on `dependency`, and how to fix it.
 fn verdict(name: &str, dependency: &str, kind: &str) -> Option<(String, String)> {
     if BESIDE.contains(&dependency) {
         let what = format!("{name} depends on {dependency}, which stands beside the floors");

@@ -39,7 +39,7 @@ pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
     Ok(print(&report.to_string())?)
 }
 
-/// The loaded model.
+/// Returns the loaded model.
 fn open(asked: &EngineBench, settings: &Settings) -> Result<Bench, CommandError> {
     let source = Source::of(asked.model.as_deref(), &asked.shape, &asked.dtype)?;
     let files = ModelFiles::load(&source.path)?;

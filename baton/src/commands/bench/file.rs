@@ -12,7 +12,7 @@ pub(super) struct ReportFile {
 }
 
 impl ReportFile {
-    /// The file at `path`, empty; `None` where none is asked for. Errors: it cannot be written, which is better
+    /// Returns the file at `path`, empty; `None` where none is asked for. Errors: it cannot be written, which is better
     /// known before a run than after it.
     pub(super) fn create(path: Option<&PathBuf>) -> Result<Option<Self>, CommandError> {
         let Some(path) = path else { return Ok(None) };

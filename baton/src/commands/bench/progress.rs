@@ -33,7 +33,7 @@ impl Watch {
         Self { bar, last: (0, 0.0) }
     }
 
-    /// How often it wants to be shown.
+    /// Returns how often it wants to be shown.
     pub(super) fn every(&self) -> Duration {
         if self.bar.is_some() { GLANCE } else { LINE_EVERY }
     }

@@ -20,7 +20,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The model at the path; without one, a Llama of the shape in the number format, in a temporary folder.
+    /// Returns the model at the path; without one, a Llama of the shape in the number format, in a temporary folder.
     /// Errors: there is none, or it cannot be written.
     pub(super) fn of(model: Option<&Path>, shape: &str, dtype: &str) -> Result<Self, CommandError> {
         if let Some(path) = model {

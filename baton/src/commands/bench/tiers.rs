@@ -82,7 +82,7 @@ fn folder(inside: Option<&Path>) -> Result<TempDir, CommandError> {
 /// Those that a prompt can be made to come from. The host tiers of neighbours are of other workers.
 const TIERS: [Tier; 3] = [Tier::Host, Tier::Disk, Tier::Object];
 
-/// The tiers with these names, the fastest first. Errors: there is none of a name, or no store for `object`.
+/// Returns the tiers with these names, the fastest first. Errors: there is none of a name, or no store for `object`.
 fn of_names(names: &[String], store: bool) -> Result<Vec<Tier>, CommandError> {
     let known = TIERS.map(Tier::name);
     if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {

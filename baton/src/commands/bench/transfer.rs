@@ -120,7 +120,7 @@ fn temporary(asked: &TransferBench, over: &[Over]) -> Result<Option<TempDir>, Co
     Ok(Some(tempfile::tempdir()?))
 }
 
-/// Where files lie. Errors: there is no such folder.
+/// Returns where files lie. Errors: there is no such folder.
 fn folders(asked: &TransferBench, temporary: Option<&TempDir>) -> Result<Vec<PathBuf>, CommandError> {
     let is_missing = |folder: &&PathBuf| !Path::is_dir(folder);
     match asked.folder.iter().find(is_missing) {
@@ -133,7 +133,7 @@ fn usage(why: &str) -> CommandError {
     CommandError::Usage(why.into())
 }
 
-/// What encrypts, if anything is to.
+/// Returns what encrypts, if anything is to.
 fn tls(asked: &TransferBench) -> Result<Option<Tls>, CommandError> {
     let Some([certificate, key, authorities]) = asked.tls.as_deref() else { return Ok(None) };
     Tls::load(certificate, key, authorities).map(Some).map_err(|error| CommandError::Usage(error.into()))
@@ -181,7 +181,7 @@ fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), Co
     }
 }
 
-/// A lane by its name. Errors: there is none, or this build lacks it.
+/// Returns a lane by its name. Errors: there is none, or this build lacks it.
 fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
     let without = |name, suffix| str::strip_suffix(name, suffix).map_or((name, false), |rest| (rest, true));
     let (lane, checksums) = without(name, CHECKSUMS);

@@ -13,7 +13,7 @@ const LOCKED_BYTES_MIN: u64 = 64 << 20;
 /// PCI classes of display and 3D controllers.
 const GPU_CLASSES: [&str; 2] = ["0x0300", "0x0302"];
 
-/// What may be locked: RDMA pins what it reads from, io_uring its registered buffers.
+/// Returns what may be locked: RDMA pins what it reads from, io_uring its registered buffers.
 pub(super) fn locked(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(limit) = subject.host.look(Fact::Memlock) else { return Vec::new() };
     let bytes: Option<u64> = limit.parse().ok();
@@ -33,7 +33,7 @@ pub(super) fn locked(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether large regions get huge pages: weights as anonymous memory, KV pools as shared memory.
+/// Returns whether large regions get huge pages: weights as anonymous memory, KV pools as shared memory.
 pub(super) fn huge_pages(subject: &Subject<'_>) -> Vec<Finding> {
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let chosen = |file: &str| {
@@ -55,7 +55,7 @@ pub(super) fn huge_pages(subject: &Subject<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// The size of `/dev/shm`.
+/// Returns the size of `/dev/shm`.
 pub(super) fn shared(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(bytes) = subject.host.look(Fact::Space("/dev/shm")).and_then(|bytes| bytes.parse().ok()) else {
         return vec![Finding::advice("/dev/shm is not mounted", "mount -t tmpfs tmpfs /dev/shm")];
@@ -65,7 +65,7 @@ pub(super) fn shared(subject: &Subject<'_>) -> Vec<Finding> {
     vec![if bytes >= SHARED_BYTES_MIN { Finding::good(what) } else { Finding::advice(what, fix) }]
 }
 
-/// Whether every GPU has a NIC on its own NUMA node.
+/// Returns whether every GPU has a NIC on its own NUMA node.
 pub(super) fn numa(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let is_node = |name: &String| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());

@@ -29,7 +29,7 @@ fn interfaces(host: &Host) -> Vec<(String, Option<i64>)> {
     host.folder("/sys/class/net").into_iter().filter(up).map(|name| (name.clone(), speed(&name))).collect()
 }
 
-/// Whether fast interfaces carry large packets.
+/// Returns whether fast interfaces carry large packets.
 pub(super) fn mtu(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let over = rdma::all_interfaces(host);
@@ -51,7 +51,7 @@ pub(super) fn mtu(subject: &Subject<'_>) -> Vec<Finding> {
     interfaces(host).into_iter().filter_map(finding).collect()
 }
 
-/// How large the buffers of a socket may become.
+/// Returns how large the buffers of a socket may become.
 pub(super) fn buffers(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let single = |name: &'static str| {
@@ -73,7 +73,7 @@ pub(super) fn buffers(subject: &Subject<'_>) -> Vec<Finding> {
     all.into_iter().flatten().map(finding).collect()
 }
 
-/// How TCP slows down.
+/// Returns how TCP slows down.
 pub(super) fn congestion_control(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(name) = subject.host.file("/proc/sys/net/ipv4/tcp_congestion_control") else { return Vec::new() };
     let good = ["cubic", "bbr", "dctcp"].contains(&name.as_str());
@@ -81,7 +81,7 @@ pub(super) fn congestion_control(subject: &Subject<'_>) -> Vec<Finding> {
     vec![if good { Finding::good(name) } else { Finding::advice(format!("{name}: slow on fast networks"), fix) }]
 }
 
-/// Whether there are ports enough for connections that begin here, and none of ours among them.
+/// Returns whether there are ports enough for connections that begin here, and none of ours among them.
 pub(super) fn port_range(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let range = host.file("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -130,7 +130,7 @@ pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
     interfaces(host).into_iter().map(finding).collect()
 }
 
-/// Whether the interrupts of fast interfaces are spread over processors, and taken by some near them.
+/// Returns whether the interrupts of fast interfaces are spread over processors, and taken by some near them.
 pub(super) fn interrupts(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let finding = |(name, _): (String, Option<i64>)| {
@@ -167,7 +167,7 @@ pub(super) fn interrupts(subject: &Subject<'_>) -> Vec<Finding> {
     interfaces(host).into_iter().filter(fast).filter_map(finding).collect()
 }
 
-/// The ranges of a list of processors, as `0-3,8`, first and last of each.
+/// Returns the ranges of a list of processors, as `0-3,8`, first and last of each.
 fn processors(list: &str) -> Vec<(u32, u32)> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -176,7 +176,7 @@ fn processors(list: &str) -> Vec<(u32, u32)> {
     list.split(',').filter_map(range).collect()
 }
 
-/// Whether one of these ranges has a part of that one.
+/// Returns whether one of these ranges has a part of that one.
 fn covers(ranges: &[(u32, u32)], &(first, last): &(u32, u32)) -> bool {
     ranges.iter().any(|&(from, to)| first <= to && from <= last)
 }

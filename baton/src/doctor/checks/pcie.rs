@@ -10,7 +10,7 @@ const DRIVER_MIN: u32 = 580;
 /// PCI class of bridges between PCI buses.
 const BRIDGE: &str = "0x0604";
 
-/// Whether what a NIC reads from a GPU is translated on the way.
+/// Returns whether what a NIC reads from a GPU is translated on the way.
 pub(super) fn iommu(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     if host.folder("/sys/class/iommu").is_empty() {
@@ -28,8 +28,8 @@ pub(super) fn iommu(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a slot
-/// that has fewer, brings less than its port.
+/// Returns whether the PCIe links of NICs are as wide and as fast as both ends can: one that lost lanes, or sits in a
+/// slot that has fewer, brings less than its port.
 pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let link = |device: String| {
@@ -50,7 +50,7 @@ pub(super) fn links(subject: &Subject<'_>) -> Vec<Finding> {
     host.folder(rdma::CLASS).into_iter().filter_map(link).collect()
 }
 
-/// Whether bridges send what a NIC reads from a GPU up to the root and down again.
+/// Returns whether bridges send what a NIC reads from a GPU up to the root and down again.
 pub(super) fn access_control(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     if !rdma::is_present(host) || host.file("/proc/driver/nvidia/version").is_none() {
@@ -74,7 +74,7 @@ pub(super) fn access_control(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// The version of NVIDIA's driver.
+/// Returns the version of NVIDIA's driver.
 pub(super) fn driver(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(text) = subject.host.file("/proc/driver/nvidia/version") else {
         return vec![Finding::absent("no NVIDIA driver: the CPU engine is used")];

@@ -10,7 +10,7 @@ const CPUS: &str = "/sys/devices/system/cpu";
 const INSTRUCTIONS: [(&str, &str); 4] =
     [("amx_bf16", "AMX"), ("avx512_bf16", "AVX-512 with bf16 dot products"), ("avx512f", "AVX-512"), ("avx2", "AVX2")];
 
-/// Whether processors run as fast as they can.
+/// Returns whether processors run as fast as they can.
 pub(super) fn governor(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|rest| rest.parse::<u32>().is_ok());
@@ -28,7 +28,7 @@ pub(super) fn governor(subject: &Subject<'_>) -> Vec<Finding> {
     vec![if what == "performance" { Finding::good(what) } else { Finding::advice(what, fix) }]
 }
 
-/// What the CPU engine can use.
+/// Returns what the CPU engine can use.
 pub(super) fn instructions(subject: &Subject<'_>) -> Vec<Finding> {
     let text = subject.host.file("/proc/cpuinfo").unwrap_or_default();
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).and_then(|line| line.split(": ").nth(1));
@@ -44,8 +44,8 @@ pub(super) fn instructions(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for that,
-/// but what several hosts log is read by their clocks.
+/// Returns whether reading the clock is cheap, and whether it says what those of other hosts say: nothing waits for
+/// that, but what several hosts log is read by their clocks.
 pub(super) fn clock(subject: &Subject<'_>) -> Vec<Finding> {
     let folder = "/sys/devices/system/clocksource/clocksource0";
     let source = subject.host.file(&format!("{folder}/current_clocksource")).map(|source| {

@@ -51,12 +51,12 @@ impl Port {
     }
 }
 
-/// The network interfaces of a device.
+/// Returns the network interfaces of a device.
 fn interfaces(host: &Host, device: &str) -> Vec<String> {
     host.folder(&format!("{CLASS}/{device}/device/net"))
 }
 
-/// The devices, and the files that programs use them by.
+/// Returns the devices, and the files that programs use them by.
 pub(super) fn devices(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let devices = host.folder(CLASS);
@@ -94,7 +94,7 @@ pub(super) fn devices(subject: &Subject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Whether ports are up, and how fast.
+/// Returns whether ports are up, and how fast.
 pub(super) fn ports(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let port = |port: Port| {
@@ -111,7 +111,7 @@ pub(super) fn ports(subject: &Subject<'_>) -> Vec<Finding> {
     Port::all(host).into_iter().map(port).collect()
 }
 
-/// Whether RoCE ports have an address of the second version, which routers forward and switches can mark.
+/// Returns whether RoCE ports have an address of the second version, which routers forward and switches can mark.
 pub(super) fn gids(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let port = |port: Port| {
@@ -156,7 +156,7 @@ pub(super) fn counters(subject: &Subject<'_>) -> Vec<Finding> {
     Port::all(host).into_iter().map(port).collect()
 }
 
-/// Whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses
+/// Returns whether RoCE devices answer congestion on the priority of the lane's packets: without marks (ECN) or pauses
 /// (PFC) a full queue drops, and a drop costs RDMA a timeout.
 pub(super) fn congestion(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
@@ -172,12 +172,12 @@ fn priority(traffic_class: u8) -> u32 {
     u32::from(traffic_class >> 2 >> 3)
 }
 
-/// A traffic class of a priority: one that is usual for it.
+/// Returns a traffic class of a priority: one that is usual for it.
 fn class_of(priority: u32) -> u32 {
     (priority * 8 + 2) << 2
 }
 
-/// How the settings and a priority go together, for people.
+/// Returns how the settings and a priority go together, for people.
 fn in_words(traffic_class: u8) -> String {
     format!("priority {}, that of transport.rdma_traffic_class = {traffic_class}", priority(traffic_class))
 }
@@ -233,7 +233,7 @@ fn pauses(host: &Host, interface: &str, class: u8) -> Finding {
     }
 }
 
-/// Whether a NIC can read GPU memory.
+/// Returns whether a NIC can read GPU memory.
 pub(super) fn peer_memory(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let Some(driver) = host.file("/proc/driver/nvidia/version") else { return Vec::new() };
@@ -259,19 +259,19 @@ pub(super) fn peer_memory(subject: &Subject<'_>) -> Vec<Finding> {
     vec![finding]
 }
 
-/// The kernel's version.
+/// Returns the kernel's version.
 fn kernel(host: &Host) -> (u32, u32) {
     let release = host.file("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|sign: char| !sign.is_ascii_digit()).filter_map(|number| number.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Whether the host has RDMA devices.
+/// Returns whether the host has RDMA devices.
 pub(super) fn is_present(host: &Host) -> bool {
     !host.folder(CLASS).is_empty()
 }
 
-/// The interfaces of all RDMA devices.
+/// Returns the interfaces of all RDMA devices.
 pub(super) fn all_interfaces(host: &Host) -> Vec<String> {
     host.folder(CLASS).iter().flat_map(|device| interfaces(host, device)).collect()
 }

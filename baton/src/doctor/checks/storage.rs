@@ -4,7 +4,7 @@ use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 
-/// Whether a process may make an io_uring.
+/// Returns whether a process may make an io_uring.
 pub(super) fn io_uring(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let disabled = host.number("/proc/sys/kernel/io_uring_disabled").unwrap_or(0);
@@ -23,7 +23,7 @@ pub(super) fn io_uring(subject: &Subject<'_>) -> Vec<Finding> {
     }]
 }
 
-/// Whether a disk tier's folder can be read past the page cache.
+/// Returns whether a disk tier's folder can be read past the page cache.
 pub(super) fn direct_io(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(answer) = subject.host.look(Fact::DirectIo(subject.disk)) else { return Vec::new() };
     let folder = subject.disk;
@@ -44,7 +44,7 @@ pub(super) fn direct_io(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Whether NVMe devices are spared a scheduler: they have queues of their own.
+/// Returns whether NVMe devices are spared a scheduler: they have queues of their own.
 pub(super) fn scheduler(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let finding = |device: String| {

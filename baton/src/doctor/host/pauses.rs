@@ -22,7 +22,7 @@ const ATTRIBUTE: usize = 4;
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// The priorities, a bit each. Errors: the driver does not say, as most of virtual interfaces do not.
+/// Returns the priorities, a bit each. Errors: the driver does not say, as most of virtual interfaces do not.
 pub(super) fn priorities(interface: &str) -> io::Result<u8> {
     // No protocol is that of routes, which DCB is a part of.
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -67,7 +67,7 @@ fn answer(message: &[u8]) -> io::Result<u8> {
     }
 }
 
-/// The value of the first attribute of this kind.
+/// Returns the value of the first attribute of this kind.
 fn attribute(mut all: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some([len_low, len_high, kind_low, kind_high]) = all.first_chunk() {
         let len = usize::from(u16::from_ne_bytes([*len_low, *len_high]));

@@ -110,7 +110,7 @@ impl TensorInfo {
         Ok(Self { name, shape, kind: reader.u32()?, offset: reader.u64()? })
     }
 
-    /// Where it lies in a file of `length` bytes whose data begins at `data`. `next`: the offset of the tensor
+    /// Returns where it lies in a file of `length` bytes whose data begins at `data`. `next`: the offset of the tensor
     /// behind it.
     fn locate(&self, reader: &Reader<'_>, data: u64, next: Option<u64>, length: usize) -> Result<GgufTensor, Broken> {
         let too_large = || reader.broken(format!("its shape is {:?}", self.shape));

@@ -17,7 +17,7 @@ pub(super) enum Broken {
 }
 
 impl Broken {
-    /// The error for the file at `path`.
+    /// Returns the error for the file at `path`.
     pub(super) fn at(self, path: &Path) -> GgufError {
         let path = path.to_owned();
         match self {
@@ -45,17 +45,17 @@ impl<'a> Reader<'a> {
         part.clone_into(&mut self.part);
     }
 
-    /// An error in this part.
+    /// Returns an error in this part.
     pub(super) fn broken(&self, reason: impl Display) -> Broken {
         Broken::Part(self.part.clone(), reason.to_string())
     }
 
-    /// Bytes before the next one.
+    /// Returns the bytes before the next one.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// The next `count` bytes.
+    /// Returns the next `count` bytes.
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], Broken> {
         let taken = self.at.checked_add(count).and_then(|end| self.bytes.get(self.at..end));
         let taken = taken.ok_or_else(|| {

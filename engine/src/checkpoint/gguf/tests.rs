@@ -71,7 +71,7 @@ proptest! {
     }
 }
 
-/// A file of this version with counts of tensors and metadata, and what follows them.
+/// Returns a file of this version with counts of tensors and metadata, and what follows them.
 fn file(version: u32, tensors: u64, entries: u64, rest: &[&[u8]]) -> Vec<u8> {
     [b"GGUF", &version.to_le_bytes()[..], &tensors.to_le_bytes(), &entries.to_le_bytes(), &rest.concat()].concat()
 }

@@ -15,7 +15,7 @@ pub enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// What numbers of this format are multiplied in.
+    /// Returns what numbers of this format are multiplied in.
     pub fn of(format: WeightFormat) -> Self {
         match Form::of(format).prepared() {
             Prepared::AsTheyAre => Self::F32,

@@ -14,7 +14,7 @@ const XFEATURE_XTILEDATA: libc::c_long = 18;
 /// Bits of leaf 7, EDX, of `cpuid`: products of bf16, tiles, products of bytes.
 const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 
-/// Whether the CPU has tiles with products of bf16 and of bytes, and the system lets this process use them. The
+/// Returns whether the CPU has tiles with products of bf16 and of bytes, and the system lets this process use them. The
 /// first call asks the system, for all threads that there are and will be.
 pub(super) fn permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();

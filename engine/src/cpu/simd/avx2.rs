@@ -26,7 +26,7 @@ impl Avx2 {
         found.then_some(Self { _detected: () })
     }
 
-    /// The lanes rounded to bf16, in the lower half of each.
+    /// Returns the lanes rounded to bf16, in the lower half of each.
     #[inline(always)]
     fn rounded(v: __m256) -> __m256i {
         unsafe {
@@ -40,7 +40,7 @@ impl Avx2 {
         }
     }
 
-    /// An 8 x 8 transposition.
+    /// Returns an 8 x 8 transposition.
     #[inline(always)]
     fn transpose_half(v: [__m256; HALF]) -> [__m256; HALF] {
         unsafe {

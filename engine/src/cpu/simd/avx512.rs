@@ -46,7 +46,7 @@ impl Avx512 {
         levels.into_iter().filter(|(_, found)| *found).map(|(level, _)| Self { level }).collect()
     }
 
-    /// Whether the CPU has what `level` says, and may use it.
+    /// Returns whether the CPU has what `level` says, and may use it.
     pub(crate) fn has(self, level: Avx512Level) -> bool {
         self.level >= level
     }
@@ -56,7 +56,7 @@ impl Avx512 {
         Avx2::detect().expect("AVX2 was there when AVX-512 was detected")
     }
 
-    /// The level's name.
+    /// Returns the level's name.
     pub(super) fn name(self) -> &'static str {
         match self.level {
             Avx512Level::Base => "avx512",
@@ -66,7 +66,7 @@ impl Avx512 {
         }
     }
 
-    /// The two halves.
+    /// Returns the two halves.
     #[inline(always)]
     fn halves(v: __m512) -> (__m256, __m256) {
         unsafe {

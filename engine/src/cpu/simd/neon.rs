@@ -28,12 +28,12 @@ impl Neon {
         all.into_iter().filter(|(_, found)| *found).map(|(neon, _)| neon).collect()
     }
 
-    /// Whether the CPU has dot products of bytes, and kernels are to use them.
+    /// Returns whether the CPU has dot products of bytes, and kernels are to use them.
     pub(crate) fn has_dotprod(self) -> bool {
         self.dotprod
     }
 
-    /// The instruction set's name.
+    /// Returns the instruction set's name.
     pub(super) fn name(self) -> &'static str {
         if self.dotprod { "neon-dotprod" } else { "neon" }
     }
@@ -49,7 +49,7 @@ impl Neon {
         unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) }
     }
 
-    /// The lanes rounded to bf16.
+    /// Returns the lanes rounded to bf16.
     #[inline(always)]
     fn rounded(v: float32x4_t) -> uint16x4_t {
         unsafe {
@@ -62,7 +62,7 @@ impl Neon {
         }
     }
 
-    /// A 4 x 4 transposition.
+    /// Returns a 4 x 4 transposition.
     #[inline(always)]
     fn transpose_quarter(v: [float32x4_t; QUARTER]) -> [float32x4_t; QUARTER] {
         unsafe {

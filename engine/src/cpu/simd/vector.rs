@@ -15,7 +15,7 @@ pub(crate) trait Simd: Copy {
     /// Whether such a tile is 4 vectors wide, or 2.
     const TILE_WIDE: bool;
 
-    /// All lanes `x`.
+    /// Returns all lanes `x`.
     fn splat(self, x: f32) -> Self::V;
 
     /// 16 numbers.
@@ -42,7 +42,7 @@ pub(crate) trait Simd: Copy {
     /// See [`Simd::load`].
     unsafe fn load_pairs(self, from: *const u32) -> (Self::V, Self::V);
 
-    /// The bits of 16 pairs of bf16: the first of each out of `first`, the other out of `second`.
+    /// Returns the bits of 16 pairs of bf16: the first of each out of `first`, the other out of `second`.
     ///
     /// # Safety
     /// See [`Simd::load`].
@@ -93,7 +93,7 @@ pub(crate) trait Simd: Copy {
     /// Swaps lanes and vectors.
     fn transpose(self, v: [Self::V; LANES]) -> [Self::V; LANES];
 
-    /// The first `n < 16` numbers; the other lanes are zero.
+    /// Returns the first `n < 16` numbers; the other lanes are zero.
     ///
     /// # Safety
     /// `n` numbers can be read.
@@ -174,7 +174,7 @@ pub(crate) trait Number: Copy {
     /// One of them, widened.
     fn widen(self) -> f32;
 
-    /// The nearest one, ties to even.
+    /// Returns the nearest one, ties to even.
     fn narrow(x: f32) -> Self;
 }
 

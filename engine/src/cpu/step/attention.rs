@@ -66,7 +66,7 @@ impl Step<'_> {
 }
 
 impl Layer<'_> {
-    /// What the queries of a tile that share a KV head attend with.
+    /// Returns what the queries of a tile that share a KV head attend with.
     ///
     /// # Safety
     /// The tile is one of the batch, and the head one of the model.
@@ -104,7 +104,8 @@ impl Layer<'_> {
         }
     }
 
-    /// Where the states of a tile are kept for KV head `head`; those of the first KV head begin at number `first`.
+    /// Returns where the states of a tile are kept for KV head `head`; those of the first KV head begin at number
+    /// `first`.
     ///
     /// # Safety
     /// The division has it so.

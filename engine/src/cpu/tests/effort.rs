@@ -13,7 +13,7 @@ pub(in crate::cpu) fn cases(share: u32) -> ProptestConfig {
     }
 }
 
-/// A size; another one under Miri.
+/// Returns a size; another one under Miri.
 pub(in crate::cpu) const fn size(usual: usize, under_miri: usize) -> usize {
     if cfg!(miri) { under_miri } else { usual }
 }

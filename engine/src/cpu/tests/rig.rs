@@ -15,18 +15,18 @@ pub(super) const BLOCKS: u32 = 5 * SEQUENCE_BLOCKS;
 /// Blocks of a sequence.
 pub(super) const SEQUENCE_BLOCKS: u32 = 32;
 
-/// The random model of this family and shape, loaded.
+/// Returns the random model of this family and shape, loaded.
 pub(super) fn model(family: &str, shape: &str, dtype: Dtype) -> Arc<CpuModel> {
     let files = files(family, shape, dtype);
     Arc::new(CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads"))
 }
 
-/// The random model of this family and shape, open. Its directory is gone, its maps are not.
+/// Returns the random model of this family and shape, open. Its directory is gone, its maps are not.
 pub(super) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
     files_with(family, shape, dtype, |_| {})
 }
 
-/// The same, with the bytes of its weights changed.
+/// Returns the same, with the bytes of its weights changed.
 pub(super) fn files_with(family: &str, shape: &str, dtype: Dtype, change: impl FnOnce(&mut [u8])) -> ModelFiles {
     let dir = tempfile::TempDir::new().expect("a directory");
     let spec = RandomSpec::named(family, shape, 5, Some(dtype)).expect("family and shape have these names");
@@ -87,7 +87,7 @@ impl Rig {
         Self { device, ended, logits, step: StepId(0) }
     }
 
-    /// A plan with the next step's number.
+    /// Returns a plan with the next step's number.
     pub(super) fn plan(&mut self, spans: Vec<Span>) -> StepPlan {
         self.step.0 += 1;
         StepPlan { step: self.step, copies: Vec::new(), spans }
@@ -110,7 +110,7 @@ impl Rig {
         (output, std::mem::take(&mut *self.logits.lock().unwrap()))
     }
 
-    /// A span of sequence `n`, that samples once, greedily.
+    /// Returns a span of sequence `n`, that samples once, greedily.
     pub(super) fn span(&self, n: u32, start: u32, inputs: &[Token]) -> Span {
         let layout = self.device.layout();
         let end = start + inputs.len() as u32;
@@ -139,7 +139,7 @@ pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
     Sample { key: key(n), params, seed, index: 0, history: None }
 }
 
-/// Tokens of sequence `n`.
+/// Returns the tokens of sequence `n`.
 pub(super) fn tokens(n: u32, count: usize) -> Vec<Token> {
     (0..count as u32).map(|i| (i * 37 + i * i * 11 + n * 101) % 512).collect()
 }

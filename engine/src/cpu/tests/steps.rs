@@ -14,7 +14,7 @@ fn rig() -> Rig {
     Rig::new(model("llama", "tiny", Dtype::F32), 16, 2, Isa::best())
 }
 
-/// The numbers of a block's record in an f32 pool.
+/// Returns the numbers of a block's record in an f32 pool.
 fn record(rig: &Rig, group: usize, block: u32) -> Vec<f32> {
     let bytes = rig.device.layout().record_bytes(group);
     let pool = rig.device.pool(group);

@@ -47,7 +47,7 @@ impl Run {
         self.execute(&plan(1, vec![span]));
     }
 
-    /// The prompt in chunks, then tokens one by one.
+    /// Returns the prompt in chunks, then tokens one by one.
     fn finish(&mut self, chunk: u32, output: u32) -> &[Token] {
         while self.tokens.len() < (self.prompt + output) as usize {
             self.advance(if self.written < self.prompt { chunk } else { 1 });

@@ -10,7 +10,7 @@ fn stream(tokenizer: &Tokenizer, prompt: &[Token], tokens: &[Token]) -> Vec<Stri
     texts
 }
 
-/// Tokens by their spelling in the small SentencePiece vocabulary.
+/// Returns the tokens by their spelling in the small SentencePiece vocabulary.
 fn tokens(names: &[&str]) -> Vec<Token> {
     names.iter().map(|name| SENTENCE_PIECE.token_id(name).expect(name)).collect()
 }

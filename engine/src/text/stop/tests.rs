@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What a search of the whole text says: the first end of any stop string, then the longest, then the first given.
+/// Returns what a search of the whole text says: the first end of any stop string, then the longest, then the first
+/// given.
 fn naive(text: &str, stops: &[String]) -> (String, Option<usize>) {
     for end in (0..=text.len()).filter(|&end| text.is_char_boundary(end)) {
         let complete = (0..stops.len()).filter(|&i| !stops[i].is_empty() && text[..end].ends_with(&stops[i]));

@@ -103,8 +103,8 @@ impl Writer<'_> {
     }
 }
 
-/// A number as Python writes it. Rust changes to an exponent at the same magnitudes; Python's has a sign and two
-/// digits at least.
+/// Returns a number as Python writes it. Rust changes to an exponent at the same magnitudes; Python's has a sign and
+/// two digits at least.
 fn python_number(number: &Number) -> String {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
     let text = format!("{float:?}");

@@ -102,7 +102,7 @@ fn the_bundled_model_has_a_template() {
     assert_eq!(prompt, "<|bos|><|user|>What is ownership?<|end|><|assistant|>");
 }
 
-/// A new directory with these files.
+/// Returns a new directory with these files.
 fn dir_with(name: &str, files: &[(&str, &str)]) -> std::path::PathBuf {
     let dir = std::env::temp_dir().join(format!("baton-template-{}-{name}", std::process::id()));
     for (file, text) in files {

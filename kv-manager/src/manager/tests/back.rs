@@ -20,7 +20,7 @@ fn begun(kv: &mut KvManager) -> Vec<TierWrite> {
     writes
 }
 
-/// How much of the chain is on the device or in a tier, in tokens.
+/// Returns how much of the chain is on the device or in a tier, in tokens.
 fn loadable(kv: &KvManager, name: u8, blocks: u8) -> u32 {
     let chain = chain(name, blocks);
     kv.loadable_tokens(&chain, kv.cached_tokens(&chain))

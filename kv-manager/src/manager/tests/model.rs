@@ -338,7 +338,7 @@ impl World {
         }
     }
 
-    /// What opening should answer, by trying every length of prefix and counting every block.
+    /// Returns what opening should answer, by trying every length of prefix and counting every block.
     fn expected_admit(&self, chain: &[BlockHash], tokens: u32, fetch: bool) -> (u32, Admit) {
         let size = self.config.block_tokens;
         let blocks = tokens.div_ceil(size);

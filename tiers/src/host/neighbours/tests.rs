@@ -22,7 +22,7 @@ impl Host {
         Self(tempfile::tempdir_in("/dev/shm").expect("there is memory"))
     }
 
-    /// The empty slab of a worker that lives as long as the value.
+    /// Returns the empty slab of a worker that lives as long as the value.
     fn live(&self, name: &str, weights: [u8; 32]) -> SlabFile {
         let shape = Shape::new(&layout(), weights, SLOTS);
         SlabFile::create(self.0.path(), name, shape.len(), &shape.head(1, 2)).expect("it is made")
@@ -33,7 +33,7 @@ impl Host {
         self.live(name, weights).release();
     }
 
-    /// A worker that keeps so many slabs of others.
+    /// Returns a worker that keeps so many slabs of others.
     fn worker(&self, name: &str, slabs: u64) -> Neighbours {
         let len = Shape::new(&layout(), WEIGHTS, SLOTS).len() as u64;
         let shared = Shared { folder: self.0.path().to_owned(), adopted_bytes: len * slabs };

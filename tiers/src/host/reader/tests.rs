@@ -28,7 +28,7 @@ fn shared(folder: &Path, worker: u32) -> HostConfig {
     HostConfig { worker: WorkerId(worker), life: Incarnation(1), shared: Some(shared), ..config() }
 }
 
-/// A worker's own slab.
+/// Returns a worker's own slab.
 fn owner(folder: &Path, worker: u32) -> (Rig, Arc<dyn Memory>) {
     let (sink, ends) = channel();
     let (pools, lent) = pools();
@@ -97,7 +97,7 @@ fn names(folder: &Path) -> usize {
     std::fs::read_dir(folder).expect("it is there").count()
 }
 
-/// A word of somebody's slab, to meddle with.
+/// Returns a word of somebody's slab, to meddle with.
 fn word(memory: &dyn Memory, at: usize) -> &AtomicU64 {
     assert!(at + 8 <= memory.len());
     // SAFETY: it is inside and aligned.
@@ -214,7 +214,7 @@ fn what_a_killed_worker_wrote_is_read_and_what_it_was_writing_is_not() {
 /// Changes of the test below.
 const CHANGES: u32 = 3000;
 
-/// The next of a series of numbers that look random.
+/// Returns the next of a series of numbers that look random.
 fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33

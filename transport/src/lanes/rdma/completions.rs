@@ -51,7 +51,7 @@ impl Drop for Room {
 }
 
 impl Completions {
-    /// Those that `channel` tells of. `entries_max`: what the device has for one queue.
+    /// Returns those that `channel` tells of. `entries_max`: what the device has for one queue.
     pub(super) fn new(channel: &Arc<CompletionChannel>, entries_max: c_int) -> Arc<Self> {
         let entries = u32::try_from(entries_max).unwrap_or(0).clamp(1, QUEUE_ENTRIES);
         Arc::new(Self { channel: channel.clone(), entries, queues: Mutex::default() })

@@ -74,7 +74,7 @@ pub(crate) fn run(agent: &AgentShared) -> io::Result<()> {
     Ok(())
 }
 
-/// What tells the thread of orders and of completions.
+/// Returns what tells the thread of orders and of completions.
 pub(super) fn listen(bell: &Doorbell, ports: &[Port]) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     // Edge-triggered: see `Doorbell`.

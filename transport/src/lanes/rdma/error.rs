@@ -109,7 +109,7 @@ impl MemoryKind {
         }
     }
 
-    /// What most often fixes it where memory is refused.
+    /// Returns what most often fixes it where memory is refused.
     fn fix(self) -> &'static str {
         match self {
             Self::Host => "ulimit -l: locked memory",

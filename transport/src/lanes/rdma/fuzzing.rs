@@ -23,7 +23,7 @@ pub(crate) fn exchange(bytes: &[u8]) {
     let _ = (read_region(body), decode_word(body));
 }
 
-/// What is said on good days.
+/// Returns what is said on good days.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let address = PortAddress { kind: GidKind::RoceV2, gid: [7; 16], lid: 3, mtu: 5, reads: 16, reads_of_peers: 12 };
     let rail = RailQueues { address, queues: vec![(17, 0), (18, 0xFF_FFFF)] };

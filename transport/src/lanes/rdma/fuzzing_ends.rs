@@ -67,8 +67,8 @@ impl Heard {
     }
 }
 
-/// A reader speaks to the machine that serves it: whatever it asks, it gets no more queue pairs than it may have,
-/// and a reader understands every answer: of rails, so many.
+/// A reader speaks to the machine that serves it: whatever it asks, it gets no more queue pairs than it may
+/// have, and a reader understands every answer: of rails, so many.
 pub(crate) fn owner(input: &[u8]) -> usize {
     let Some((how, asked)) = How::of(input) else { return 0 };
     let config = AgentConfig::in_process(WorkerId(0), Incarnation(1), "owner".to_owned(), 1);
@@ -144,7 +144,7 @@ fn anew(rail_of: u8, number: u32) -> Vec<u8> {
     frame(kind::RAIL, &RemadeRail { which: Attempt { rail: rail_of, number }, queues: rail() }.encode())
 }
 
-/// What a reader says on good days, and on some others.
+/// Returns what a reader says on good days, and on some others.
 pub(crate) fn owner_seeds() -> Vec<Vec<u8>> {
     let watch = |word: u64| frame(kind::WATCH, &word.to_le_bytes());
     vec![
@@ -156,7 +156,7 @@ pub(crate) fn owner_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What an owner says on good days, and on some others.
+/// Returns what an owner says on good days, and on some others.
 pub(crate) fn reader_seeds() -> Vec<Vec<u8>> {
     let region = |id, keys: usize| {
         let region = KeyedRegion { id: RegionId(id), len: 1 << 40, address: 1 << 46, keys: vec![5; keys] };

@@ -165,7 +165,7 @@ impl Verbs {
         usize::from(self.config.queues).clamp(1, wire::QUEUES_MAX)
     }
 
-    /// Where probes read to.
+    /// Returns where probes read to.
     pub(crate) fn scratch(&self) -> Arc<dyn Memory> {
         self.scratch.clone()
     }
@@ -270,17 +270,17 @@ pub(crate) struct Met {
 }
 
 impl RdmaWay {
-    /// What is known of the owner's progress.
+    /// Returns what is known of the owner's progress.
     pub(crate) fn progress(&self) -> u64 {
         self.owner.word()
     }
 
-    /// Bytes a second that the reader's ports promise together, if all tell.
+    /// Returns the bytes a second that the reader's ports promise together, if all tell.
     pub(crate) fn promised(&self) -> Option<f64> {
         self.ports.iter().map(Port::promised).sum()
     }
 
-    /// Bytes of a region.
+    /// Returns the bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
         self.owner.region(id).map(|region| region.len)
     }
@@ -290,7 +290,7 @@ impl RdmaWay {
         self.owner.any_region()
     }
 
-    /// The keys of a memory of one's own, on each rail of the link.
+    /// Returns the keys of a memory of one's own, on each rail of the link.
     fn local_keys(&self, memory: &Arc<dyn Memory>) -> Option<Vec<u32>> {
         self.ports.iter().map(|port| Some(port.keys(memory)?.local)).collect()
     }

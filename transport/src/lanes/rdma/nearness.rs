@@ -30,7 +30,7 @@ impl Nearness {
         }
     }
 
-    /// What the system tells under `system`.
+    /// Returns what the system tells under `system`.
     pub(super) fn of_process(system: &Path) -> Self {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let status = read(Path::new("/proc/self/status"));
@@ -44,7 +44,7 @@ impl Nearness {
         Self::new(allowed, nodes.iter().map(|(processors, distances)| (processors.as_str(), distances.as_str())))
     }
 
-    /// How far a card is, of which the system tells in `folder`. The greatest where that is not known.
+    /// Returns how far a card is, of which the system tells in `folder`. The greatest where that is not known.
     pub(super) fn distance(&self, folder: &Path) -> u32 {
         let node = std::fs::read_to_string(folder.join("numa_node"));
         // -1: the card is of no node.
@@ -53,7 +53,7 @@ impl Nearness {
     }
 }
 
-/// The ranges of a list such as `0-3,8`.
+/// Returns the ranges of a list such as `0-3,8`.
 fn ranges(list: &str) -> Vec<(u32, u32)> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

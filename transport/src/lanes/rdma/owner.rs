@@ -39,7 +39,7 @@ pub(super) trait OwnerPorts {
     /// Makes a queue pair on port `port` for each of the reader's; none where that cannot be now.
     fn serve(&self, port: usize, reader: &RailQueues) -> (RailQueues, Vec<Self::Pair>);
 
-    /// Whether the device refused what the peer asked for by it.
+    /// Returns whether the device refused what the peer asked for by it.
     fn has_failed(pair: &Self::Pair) -> bool;
 
     /// The memories that peers may read.
@@ -85,7 +85,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
         self.channel.socket()
     }
 
-    /// Whether it is an earlier life of the peer.
+    /// Returns whether it is an earlier life of the peer.
     pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
         self.peer == id && self.incarnation < life
     }
@@ -150,7 +150,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
         }
     }
 
-    /// Whether a device refused what the peer asked for by one of the queue pairs.
+    /// Returns whether a device refused what the peer asked for by one of the queue pairs.
     pub(super) fn was_refused(&self) -> bool {
         match &self.stage {
             Stage::Expected => false,
@@ -158,7 +158,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
         }
     }
 
-    /// Whether it waits for a word that is not raised yet.
+    /// Returns whether it waits for a word that is not raised yet.
     pub(super) fn watches(&self) -> bool {
         matches!(&self.stage, Stage::Reading { watched, told, .. } if watched > told)
     }

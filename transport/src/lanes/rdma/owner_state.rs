@@ -78,7 +78,7 @@ impl OwnerState {
         self.regions().iter().find(|(_, region)| region.len > 0).map(|(&id, _)| id)
     }
 
-    /// The owner's progress word.
+    /// Returns the owner's progress word.
     pub(super) fn word(&self) -> u64 {
         self.word.load(Ordering::Acquire)
     }

@@ -108,7 +108,7 @@ impl ReadPlan {
         self.used.count_ones().max(1) as u16
     }
 
-    /// Whether the next extent may be read, given the owner's word.
+    /// Returns whether the next extent may be read, given the owner's word.
     pub(super) fn peek(&self, word: u64) -> Next {
         match self.runs.get(self.next.run) {
             _ if !self.again.is_empty() => Next::Open,
@@ -118,7 +118,7 @@ impl ReadPlan {
         }
     }
 
-    /// The word that opens all gates.
+    /// Returns the word that opens all gates.
     pub(super) fn last_gate(&self) -> u64 {
         self.runs.iter().map(|run| run.gate).max().unwrap_or(0)
     }

@@ -81,7 +81,7 @@ pub(super) fn open(config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
     open_by(&Library::of_system()?, Path::new(SYSTEM), config)
 }
 
-/// The same by this library, with what the system tells under `system`.
+/// Returns the same by this library, with what the system tells under `system`.
 pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig) -> Result<Vec<Port>, DeviceError> {
     let devices = DeviceList::new(library).map_err(|error| match error.errno {
         Errno::NOSYS => DeviceError::NoKernel,
@@ -105,7 +105,7 @@ pub(super) fn open_by(library: &Arc<Library>, system: &Path, config: &RdmaConfig
     opened.ports(config)
 }
 
-/// Whether the configuration wants a device, or one port of it.
+/// Returns whether the configuration wants a device, or one port of it.
 fn wants(config: &RdmaConfig, name: &str, port: Option<u8>) -> bool {
     let is_it = |wanted: &String| match wanted.split_once(':') {
         Some((device, number)) => device == name && port.is_none_or(|port| number.parse() == Ok(port)),
@@ -171,7 +171,7 @@ impl Opened {
     }
 }
 
-/// Where the system tells of a device.
+/// Returns where the system tells of a device.
 fn class(system: &Path, device: &str) -> PathBuf {
     system.join("class/infiniband").join(device)
 }
@@ -231,7 +231,7 @@ impl Port {
         })
     }
 
-    /// How peers addressed it when it was opened: which port of theirs it belongs to does not change.
+    /// Returns how peers addressed it when it was opened: which port of theirs it belongs to does not change.
     pub(super) fn address(&self) -> PortAddress {
         self.address.clone()
     }
@@ -253,7 +253,7 @@ impl Port {
         Ok(PortState { number: self.number, gid_index, address })
     }
 
-    /// Bytes a second that it promises to bring, if the system tells.
+    /// Returns the bytes a second that it promises to bring, if the system tells.
     pub(super) fn promised(&self) -> Option<f64> {
         promise::of_port(&self.folder, &self.card)
     }
@@ -309,7 +309,7 @@ impl Port {
     }
 }
 
-/// Whether both are the same bytes, by whatever value they are held.
+/// Returns whether both are the same bytes, by whatever value they are held.
 fn is_same(one: &Arc<dyn Memory>, other: &Arc<dyn Memory>) -> bool {
     (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
 }

@@ -20,7 +20,7 @@ fn promised(rate: &str, speed: &str, width: &str) -> Option<f64> {
     Some(pcie.map_or(link, |pcie| pcie.min(link)))
 }
 
-/// The same of the port of which the system tells in `port`, on the card of which it tells in `card`.
+/// Returns the same of the port of which the system tells in `port`, on the card of which it tells in `card`.
 pub(super) fn of_port(port: &Path, card: &Path) -> Option<f64> {
     let read = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     promised(&read(port, "rate"), &read(card, "current_link_speed"), &read(card, "current_link_width"))

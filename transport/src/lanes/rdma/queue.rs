@@ -97,9 +97,9 @@ impl QueuePair {
         self.modify((PairAttributes { state: STATE_ERROR, ..PairAttributes::default() }, OF_STATE))
     }
 
-    /// Whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer
-    /// asked for. The state is looked at when it is of no use any more, so that no thread has to
-    /// listen for a device's events, which not every driver reports.
+    /// Returns whether it ended by itself. An owner's sends nothing that could fail: its device refused what the peer
+    /// asked for. The state is looked at when it is of no use any more, so that no thread has to listen for a device's
+    /// events, which not every driver reports.
     pub(super) fn has_failed(&self) -> bool {
         self.pair.state().is_ok_and(|state| state == STATE_ERROR)
     }
@@ -160,7 +160,7 @@ const REQUEST: Request = Request {
     unused: [0; 9],
 };
 
-/// What a new queue pair is told.
+/// Returns what a new queue pair is told.
 fn initial(port: u8, service: &RdmaService, access: c_uint) -> (PairAttributes, c_int) {
     let attributes = PairAttributes {
         state: STATE_INITIAL,
@@ -172,7 +172,7 @@ fn initial(port: u8, service: &RdmaService, access: c_uint) -> (PairAttributes, 
     (attributes, OF_STATE | OF_PARTITION | OF_PORT | OF_ACCESS)
 }
 
-/// What one is told of its peer.
+/// Returns what one is told of its peer.
 fn receiving(
     state: &PortState,
     peer: &PortAddress,
@@ -216,7 +216,7 @@ fn receiving(
     (attributes, which)
 }
 
-/// What one is told of its own requests.
+/// Returns what one is told of its own requests.
 fn sending(packet: u32, service: &RdmaService, depth: Depth) -> (PairAttributes, c_int) {
     let attributes = PairAttributes {
         state: STATE_SENDING,

@@ -105,7 +105,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// Whether it is not known yet if anything can be read over the rail.
+    /// Returns whether it is not known yet if anything can be read over the rail.
     pub(super) fn is_first(self) -> bool {
         matches!(self, Self::Made | Self::Tried { is_first: true, .. })
     }
@@ -145,7 +145,7 @@ impl ReaderRail {
         Ok(Self { port, stage: Stage::Made, state, queues, room, told_as, bytes: 0 })
     }
 
-    /// What the owner is told of it.
+    /// Returns what the owner is told of it.
     pub(super) fn offer(&self) -> RailQueues {
         let queues = self.queues.iter().map(|queue| queue.pair.number()).collect();
         RailQueues { address: self.state.address.clone(), queues }
@@ -177,7 +177,7 @@ impl ReaderRail {
         least.filter(|(_, queue)| queue.posted.len() < QUEUE_READS_MAX).map(|(place, _)| place)
     }
 
-    /// Whether another read of a transfer may be posted.
+    /// Returns whether another read of a transfer may be posted.
     pub(super) fn has_room(&self) -> bool {
         self.stage == Stage::Used && self.free_place().is_some()
     }
@@ -212,7 +212,7 @@ impl ReaderRail {
         Ok((self.bytes - before) as u64)
     }
 
-    /// Whether a completion of this name is of these queue pairs, and of none that were here before.
+    /// Returns whether a completion of this name is of these queue pairs, and of none that were here before.
     pub(super) fn is_told_by(&self, id: u64) -> bool {
         id >> TOLD_AS_SHIFT == self.told_as
     }
@@ -262,7 +262,7 @@ impl ReaderRail {
 }
 
 impl ReaderConnection {
-    /// What is offered to the owner.
+    /// Returns what is offered to the owner.
     pub(super) fn offer(rails: &[Result<ReaderRail, DeviceError>], verbs: &Verbs, fingerprint: u64) -> Queues {
         let none = |rail: usize| RailQueues { address: verbs.ports[rail].address(), queues: Vec::new() };
         let offer =
@@ -275,12 +275,12 @@ impl ReaderConnection {
         self.channel.socket()
     }
 
-    /// Whether nothing that was posted is under way.
+    /// Returns whether nothing that was posted is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.rails.iter().flatten().all(ReaderRail::is_idle)
     }
 
-    /// Whether no rail is used, or may prove to be of use.
+    /// Returns whether no rail is used, or may prove to be of use.
     pub(super) fn is_hopeless(&self) -> bool {
         self.policy.up() == 0 && !self.rails.iter().flatten().any(|rail| rail.stage.is_first())
     }

@@ -315,7 +315,7 @@ impl Engine<'_> {
     }
 }
 
-/// When a rail is at `stage` for too long.
+/// Returns when a rail is at `stage` for too long.
 fn stage_ends(stage: Stage) -> Option<Instant> {
     match stage {
         Stage::Made | Stage::Used => None,

@@ -92,7 +92,7 @@ library! {
     }
 }
 
-/// A function of a library.
+/// Returns a function of a library.
 fn symbol(handle: NonNull<c_void>, name: &str) -> Option<NonNull<c_void>> {
     let name = CString::new(name).ok()?;
     // SAFETY: the handle is of a library that is never unloaded; the name ends with a nul.
@@ -190,7 +190,7 @@ impl Library {
             .map_err(|function| RdmaLibraryError::TooOld { file: file.to_string_lossy().into_owned(), function })
     }
 
-    /// What the status of a completion is called.
+    /// Returns what the status of a completion is called.
     pub(crate) fn describe(&self, status: u32) -> String {
         // SAFETY: any number may be asked for; the answer is a constant string or null.
         let text = unsafe { (self.status_text)(status) };
@@ -219,7 +219,7 @@ impl DeviceList {
         Ok(Self { library: library.clone(), list, count: usize::try_from(count).unwrap_or(0) })
     }
 
-    /// The name of each, and what opens it.
+    /// Returns the name of each, and what opens it.
     pub(crate) fn all(&self) -> impl Iterator<Item = (String, impl Fn() -> Result<Context, VerbsError>)> {
         // SAFETY: the list has so many, and stays as long as this value.
         let devices = unsafe { std::slice::from_raw_parts(self.list.as_ptr(), self.count) };
@@ -262,7 +262,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// What the device can.
+    /// Returns what the device can.
     pub(crate) fn attributes(&self) -> Result<DeviceAttributes, VerbsError> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: the device is open, and what is written is as large.
@@ -272,7 +272,7 @@ impl Context {
         Ok(unsafe { attributes.assume_init() })
     }
 
-    /// How a port is.
+    /// Returns how a port is.
     pub(crate) fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: the device is open, and what is written is no larger.
@@ -282,7 +282,7 @@ impl Context {
         Ok(unsafe { attributes.assume_init() })
     }
 
-    /// An entry of a port's table of GIDs.
+    /// Returns an entry of a port's table of GIDs.
     pub(crate) fn gid(&self, port: u8, index: u8) -> Result<[u8; 16], VerbsError> {
         let mut gid = Gid::default();
         // SAFETY: the device is open, and what is written is as large.
@@ -381,7 +381,7 @@ impl MemoryRegion {
         unsafe { self.raw.as_ref() }.local_key
     }
 
-    /// The key for peers.
+    /// Returns the key for peers.
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: it is registered, and the library does not change it.
         unsafe { self.raw.as_ref() }.remote_key
@@ -556,7 +556,7 @@ impl Pair {
         done("ibv_modify_qp", code)
     }
 
-    /// Its state.
+    /// Returns its state.
     pub(crate) fn state(&self) -> Result<c_uint, VerbsError> {
         let mut attributes = PairAttributes::default();
         let mut init = MaybeUninit::zeroed();

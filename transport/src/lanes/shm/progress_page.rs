@@ -49,7 +49,7 @@ impl ProgressPage {
 /// Where the lower half of a word lies in it, in 32-bit numbers.
 const LOW_HALF: usize = if cfg!(target_endian = "little") { 0 } else { 1 };
 
-/// The word that a page shows; all that its owner wrote before it is seen from here on.
+/// Returns the word that a page shows; all that its owner wrote before it is seen from here on.
 fn shown(word: &AtomicU64) -> u64 {
     // Memory that may only be read allows relaxed loads.
     let shown = word.load(Ordering::Relaxed);
@@ -65,14 +65,14 @@ impl ProgressView {
         PeerMapping::new(file.as_fd(), 0, PAGE).map(Self)
     }
 
-    /// The word now.
+    /// Returns the word now.
     pub(crate) fn get(&self) -> u64 {
         // SAFETY: the mapping begins with eight aligned bytes that its owner accesses as an atomic, and they are
         // only loaded here.
         shown(unsafe { &*self.0.as_ptr().cast::<AtomicU64>() })
     }
 
-    /// What a thread sleeps on until the word differs from `seen`.
+    /// Returns what a thread sleeps on until the word differs from `seen`.
     pub(crate) fn futex(&self, seen: u64) -> SharedFutex {
         let at = self.0.as_ptr().cast::<u32>().wrapping_add(LOW_HALF).cast_mut();
         SharedFutex { at, expected: seen as u32 }

@@ -64,7 +64,7 @@ impl Asking {
 }
 
 impl Asker {
-    /// The `index`-th of its link, without a connection.
+    /// Returns the `index`-th of its link, without a connection.
     pub(super) fn new(index: usize) -> Self {
         let asking = VecDeque::with_capacity(REQUESTS_RESERVED);
         let state = State { socket: None, asking, asked: 0, places: 0, sent: 0, open_pieces: 0 };
@@ -95,7 +95,7 @@ impl Asker {
         self.lock().socket.clone()
     }
 
-    /// Which life its connection is.
+    /// Returns which life its connection is.
     pub(super) fn life(&self) -> u32 {
         self.life.load(Ordering::Acquire)
     }
@@ -104,7 +104,7 @@ impl Asker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a transfer's requests fit without allocating.
+    /// Returns whether a transfer's requests fit without allocating.
     pub(super) fn has_room(&self, plan: &StreamPlan) -> bool {
         let state = self.lock();
         state.asking.capacity() - state.asking.len() >= plan.requests.len()
@@ -132,7 +132,7 @@ impl Asker {
         self.lock().flush()
     }
 
-    /// Whether the owner knows of a request.
+    /// Returns whether the owner knows of a request.
     pub(super) fn has_sent(&self, request: &Request) -> bool {
         // The thread that sends it holds the lock until that is noted.
         let state = self.lock();

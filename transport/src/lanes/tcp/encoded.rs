@@ -13,8 +13,8 @@ use domain::KvPart;
 /// Bytes of a region that are copied out of it, to be encoded from a cache.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// What the pieces of a memory may be encoded by. `None`: they travel as they are, since it is not made of parts,
-/// or those are no smaller encoded, or larger than a piece.
+/// Returns what the pieces of a memory may be encoded by. `None`: they travel as they are, since it is not made of
+/// parts, or those are no smaller encoded, or larger than a piece.
 pub(crate) fn part_of(memory: &dyn Memory) -> Option<KvPart> {
     memory.part().filter(|part| part.stored_bytes() < part.bytes() && part.bytes() <= PIECE_BYTES_MAX)
 }

@@ -120,7 +120,7 @@ impl<'a> Engine<'a> {
         Self { agent, streams, state: streams.state.lock() }
     }
 
-    /// The same without waiting. `None`: another thread works with it.
+    /// Returns the same without waiting. `None`: another thread works with it.
     pub(super) fn try_enter(agent: &'a Arc<AgentShared>, streams: &'a Streams) -> Option<Self> {
         Some(Self { agent, streams, state: streams.state.try_lock()? })
     }

@@ -30,7 +30,7 @@ pub(crate) fn wire(bytes: &[u8]) {
     }
 }
 
-/// What is said on good days.
+/// Returns what is said on good days.
 pub(crate) fn seeds() -> [Vec<u8>; 3] {
     let read = Asked::Read { transfer: 1, gate: 2, region: 3, first: 4, series: 1, checksums: true, part: None };
     let encoded = Asked::Read { transfer: 1, gate: 0, region: 3, first: 4, series: 1, checksums: true, part: Some(6) };

@@ -33,7 +33,7 @@ const HEARD_MAX: usize = 1 << 20;
 const COPIES: [Copy; 3] = [Copy { from: 0, to: 64 }, Copy { from: 128, to: 512 }, Copy { from: 512, to: 1024 }];
 const PIECE: usize = 64;
 
-/// What memory is made of: 32 bytes, or 20 encoded.
+/// Returns what memory is made of: 32 bytes, or 20 encoded.
 fn part() -> KvPart {
     let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
     KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }.part(0)
@@ -186,7 +186,7 @@ fn renumbered(answers: &[u8], transfer: u64) -> Vec<u8> {
     answers
 }
 
-/// What a reader says on good days, and on some others.
+/// Returns what a reader says on good days, and on some others.
 pub(crate) fn owner_seeds() -> Vec<Vec<u8>> {
     let read = |region, gate, series: &[Series], part: Option<KvPart>| {
         let part = part.map(|part| part.fingerprint());
@@ -205,7 +205,7 @@ pub(crate) fn owner_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What an owner says on good days, and on some others.
+/// Returns what an owner says on good days, and on some others.
 pub(crate) fn reader_seeds() -> Vec<Vec<u8>> {
     let run = |first, count: u32, len: usize, body: usize| {
         let head = RunHead { transfer: 1, first, count, len: (count as usize * len) as u32, sum: 5 };

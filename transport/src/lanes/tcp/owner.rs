@@ -129,12 +129,12 @@ impl OwnerConnection {
         self.socket.as_fd()
     }
 
-    /// Whether it is an earlier life of the peer.
+    /// Returns whether it is an earlier life of the peer.
     pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
         self.peer == id && self.incarnation < life
     }
 
-    /// Whether requests wait for their gates.
+    /// Returns whether requests wait for their gates.
     pub(super) fn waits(&self) -> bool {
         !self.gated.is_empty()
     }

@@ -84,7 +84,7 @@ impl Request {
         (self.rail, self.life, self.is_pending) = (None, 0, self.gate == 0);
     }
 
-    /// What so many bytes of its pieces have on the wire.
+    /// Returns what so many bytes of its pieces have on the wire.
     pub(super) fn wire_bytes(&self, bytes: usize) -> usize {
         wire_bytes(self.part, bytes)
     }
@@ -148,7 +148,7 @@ impl StreamPlan {
         used.fold(0_u16, |used, rail| used | 1 << rail).count_ones().max(1) as u16
     }
 
-    /// Whether some of its bytes may have to be waited for until they are written.
+    /// Returns whether some of its bytes may have to be waited for until they are written.
     pub(crate) fn is_gated(&self) -> bool {
         self.requests.iter().any(|request| request.gate > 0)
     }
@@ -161,7 +161,7 @@ impl StreamPlan {
         if way.ask(self) { Begun::All } else { Begun::Some }
     }
 
-    /// What was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not
+    /// Returns what was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not
     /// been asked for.
     pub(super) fn forget(&mut self, is_over: impl Fn(usize, u32) -> bool) {
         let Self { requests, landings, missing, .. } = self;
@@ -206,7 +206,7 @@ impl StreamPlan {
         }
     }
 
-    /// The gate of the piece with this number.
+    /// Returns the gate of the piece with this number.
     pub(crate) fn gate(&self, piece: u32) -> u64 {
         let after = self.requests.partition_point(|request| request.first <= piece as usize);
         after.checked_sub(1).map_or(0, |at| self.requests[at].gate)
@@ -262,7 +262,7 @@ pub(crate) fn begin(link: &Link, work: &mut Work) -> bool {
     plan.begun != Begun::All || !(plan.is_gated() || way.is_driven())
 }
 
-/// How many of `pieces`, which are some, one request asks for.
+/// Returns how many of `pieces`, which are some, one request asks for.
 fn bucket(pieces: &[Piece]) -> usize {
     let mut bytes = 0;
     let fits = |piece: &&Piece| {
@@ -282,13 +282,13 @@ fn cut(piece: &Piece, len_max: usize) -> impl Iterator<Item = Piece> + use<> {
     })
 }
 
-/// Whether a piece is whole parts, at both ends.
+/// Returns whether a piece is whole parts, at both ends.
 fn is_whole(part: KvPart, piece: &Piece) -> bool {
     let bytes = part.bytes() as u64;
     [piece.from, piece.to, piece.len as u64].iter().all(|number| number.is_multiple_of(bytes))
 }
 
-/// What so many bytes have on the wire.
+/// Returns what so many bytes have on the wire.
 fn wire_bytes(part: Option<KvPart>, bytes: usize) -> usize {
     part.map_or(bytes, |part| part.stored_bytes_of(bytes))
 }

@@ -98,7 +98,7 @@ impl Active {
 }
 
 impl ReaderConnection {
-    /// The listening half of a rail. `None`: it is not connected.
+    /// Returns the listening half of a rail. `None`: it is not connected.
     pub(super) fn new(link: Arc<Link>, rail: usize) -> Option<Self> {
         let Way::Tcp(way) = &link.way else { return None };
         let asker = way.askers()[rail].clone();
@@ -181,7 +181,7 @@ impl ReaderConnection {
         Ok(end)
     }
 
-    /// Whether the next bytes of a run are worth waiting for where the thread is.
+    /// Returns whether the next bytes of a run are worth waiting for where the thread is.
     fn is_soon(&self, begin: Instant, since: &mut Option<Instant>) -> bool {
         let now = now();
         std::hint::spin_loop();

@@ -40,12 +40,12 @@ impl Series {
         true
     }
 
-    /// Where the `n`-th piece begins; it is one of them.
+    /// Returns where the `n`-th piece begins; it is one of them.
     pub(super) fn at(&self, n: u32) -> u64 {
         self.from + self.stride * u64::from(n)
     }
 
-    /// Whether all its pieces are in a region of so many bytes, and each has `len_max` at most.
+    /// Returns whether all its pieces are in a region of so many bytes, and each has `len_max` at most.
     pub(super) fn fits(&self, region: u64, len_max: usize) -> bool {
         let end = |last: u64| self.stride.checked_mul(last)?.checked_add(self.from)?.checked_add(self.len.into());
         let last = self.count.checked_sub(1).map(u64::from);

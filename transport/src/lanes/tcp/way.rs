@@ -67,7 +67,7 @@ impl TcpWay {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of a region.
+    /// Returns the bytes of a region.
     pub(crate) fn region_len(&self, id: RegionId) -> Option<u64> {
         self.regions().get(&id).copied()
     }
@@ -92,7 +92,7 @@ impl TcpWay {
         self.rails().report_to(speed);
     }
 
-    /// Where a rail connects to.
+    /// Returns where a rail connects to.
     pub(crate) fn address(&self, rail: usize) -> &str {
         &self.addresses[rail]
     }
@@ -101,7 +101,7 @@ impl TcpWay {
         self.rails.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the thread need not look out for what is asked for now. If no caller does, what comes wakes it.
+    /// Returns whether the thread need not look out for what is asked for now. If no caller does, what comes wakes it.
     pub(super) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Relaxed)
     }
@@ -139,8 +139,8 @@ impl TcpWay {
         }
     }
 
-    /// Whether something of a transfer has still to be asked for. What was asked for over connections that are not
-    /// there any more, and has not come as a whole, has.
+    /// Returns whether something of a transfer has still to be asked for. What was asked for over connections that are
+    /// not there any more, and has not come as a whole, has.
     pub(super) fn is_unasked(&self, plan: &mut StreamPlan) -> bool {
         plan.forget(|rail, life| self.askers[rail].life() != life);
         plan.requests.iter().any(|request| request.life == 0)

@@ -138,7 +138,7 @@ impl Asked {
         }
     }
 
-    /// Bytes of the series that follow the head.
+    /// Returns the bytes of the series that follow the head.
     pub(crate) fn body(self) -> usize {
         match self {
             Asked::Read { series, .. } => series as usize * SERIES_BYTES,
@@ -148,7 +148,7 @@ impl Asked {
 }
 
 impl Answer {
-    /// Which transfer it is for.
+    /// Returns which transfer it is for.
     pub(crate) fn transfer(self) -> u64 {
         match self {
             Answer::Run(head) => head.transfer,

@@ -45,7 +45,7 @@ impl Accepting {
         Ok(Self { paused: BTreeMap::new(), is_told: false, closer })
     }
 
-    /// When somebody may be taken in again where nobody is.
+    /// Returns when somebody may be taken in again where nobody is.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.paused.values().min().copied()
     }
@@ -187,7 +187,7 @@ impl ControlLoop<'_> {
     }
 }
 
-/// Whether what is wanting is something of which strangers may have all.
+/// Returns whether what is wanting is something of which strangers may have all.
 fn is_want(error: Errno) -> bool {
     matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }

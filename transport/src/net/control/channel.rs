@@ -95,7 +95,7 @@ impl From<io::Error> for ChannelError {
 }
 
 impl ChannelError {
-    /// What the other end did wrong, if it did.
+    /// Returns what the other end did wrong, if it did.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Wire(_) | Self::Map(_) => Some(Refusal::Protocol),
@@ -149,12 +149,12 @@ impl Channel {
         self.socket.trust();
     }
 
-    /// Whether the other end has proven itself.
+    /// Returns whether the other end has proven itself.
     pub(crate) fn is_trusted(&self) -> bool {
         self.allowance.is_none()
     }
 
-    /// What tells this channel from all others, for proofs: see [`Socket::binding`].
+    /// Returns what tells this channel from all others, for proofs: see [`Socket::binding`].
     pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
         self.socket.binding()
     }
@@ -171,7 +171,7 @@ impl Channel {
         self.unix
     }
 
-    /// The socket. `None`: the other end sent more than it was asked for.
+    /// Returns the socket. `None`: the other end sent more than it was asked for.
     pub(crate) fn into_socket(self) -> Option<Socket> {
         (self.input.is_empty() && !self.socket.holds()).then_some(self.socket)
     }

@@ -52,7 +52,7 @@ impl Patience {
         Self { step, until: now() + DIAL_MAX }
     }
 
-    /// The same with other steps.
+    /// Returns the same with other steps.
     pub(super) fn with_steps(self, step: Duration) -> Self {
         Self { step, ..self }
     }
@@ -234,7 +234,7 @@ fn addresses(peer: &KnownPeer) -> impl Iterator<Item = &str> {
     peer.address.tcp.split(',').map(str::trim).filter(|address| !address.is_empty())
 }
 
-/// What works with the first of a peer's addresses with which it does. What is wrong with others is counted.
+/// Returns what works with the first of a peer's addresses with which it does. What is wrong with others is counted.
 fn first_address<T>(
     agent: &AgentShared,
     peer: &KnownPeer,
@@ -278,7 +278,7 @@ fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, Connec
     attempt()
 }
 
-/// A link's connection for messages, and the bytes of each region of the peer.
+/// Returns a link's connection for messages, and the bytes of each region of the peer.
 fn control_over_tcp(
     agent: &AgentShared,
     peer: &KnownPeer,

@@ -102,7 +102,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// What the peer did wrong, if it did.
+    /// Returns what the peer did wrong, if it did.
     fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Wire(_) | Self::Map(_) | Self::Exchange(_) => Some(Refusal::Protocol),
@@ -117,7 +117,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether the other end closed the connection without a word.
+    /// Returns whether the other end closed the connection without a word.
     pub(super) fn is_closed(&self) -> bool {
         let error = match self {
             Self::Channel(ChannelError::Closed) => return true,

@@ -95,7 +95,7 @@ pub(crate) fn connected(input: &[u8]) {
     }
 }
 
-/// What is said on good days, by either end.
+/// Returns what is said on good days, by either end.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let hello = frame(kind::HELLO, &hello().1);
     let region = |id, len| frame(kind::REGION, &Region { id: RegionId(id), len, offset: None }.encode());

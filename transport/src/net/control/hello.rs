@@ -149,7 +149,7 @@ impl Transcript {
     }
 }
 
-/// What either end begins with: the content of a hello, or a challenge.
+/// Returns what either end begins with: the content of a hello, or a challenge.
 pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
     begin().bytes(&nonce).finish()
 }
@@ -331,8 +331,8 @@ mod tests {
         assert!(read_region(&[0; 3]).is_err() && read_region(&[0; 5]).is_err());
     }
 
-    /// What the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction, as
-    /// messages.
+    /// Returns what the dialer has said once it has introduced itself over `channel`: hello, challenge, introduction,
+    /// as messages.
     fn dialled(secret: &Secret, channel: &[u8], introduction: &[u8]) -> (Transcript, [Vec<u8>; 3]) {
         let (mut transcript, challenge) = (Transcript::over(channel.to_vec()), opening([6; 32]));
         let hello = transcript.prove(secret, Proof::Knock, &opening([5; 32]));
@@ -341,7 +341,7 @@ mod tests {
         (transcript, [hello, challenge, introduction])
     }
 
-    /// What a listener makes of such messages: its own view of what was said, if both proofs hold.
+    /// Returns what a listener makes of such messages: its own view of what was said, if both proofs hold.
     fn heard(accepted: &Secrets, channel: &[u8], messages: &[Vec<u8>; 3]) -> Option<(Transcript, Secret)> {
         let (mut transcript, [hello, challenge, introduction]) = (Transcript::over(channel.to_vec()), messages);
         let (_, secret) = transcript.check(accepted, Proof::Knock, hello)?;

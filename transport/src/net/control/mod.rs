@@ -532,7 +532,7 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// How long to wait at most.
+    /// Returns how long to wait at most.
     fn deadline(&self, untold: bool) -> Option<Duration> {
         let strangers = self.strangers.deadline();
         let later = self.later.keys().next().map(|&(at, _)| at);

@@ -54,7 +54,7 @@ impl Serving {
         Self(Stage::Silent)
     }
 
-    /// Whether it is an earlier life of the peer.
+    /// Returns whether it is an earlier life of the peer.
     pub(super) fn is_before(&self, id: WorkerId, life: Incarnation) -> bool {
         matches!(self.0, Stage::Peer { peer, incarnation, .. } if peer == id && incarnation < life)
     }

@@ -79,7 +79,7 @@ impl Strangers {
         first(&self.silent).or_else(|| first(&self.greeted))
     }
 
-    /// When the time of the next one is over.
+    /// Returns when the time of the next one is over.
     pub(super) fn deadline(&self) -> Option<Instant> {
         [&self.silent, &self.greeted].into_iter().filter_map(|some| some.values().next()).min().copied()
     }

@@ -108,7 +108,7 @@ impl ControlLoop<'_> {
     }
 }
 
-/// Whether a peer that was not reached over a lane may be, later: nothing of this agent forbids it.
+/// Returns whether a peer that was not reached over a lane may be, later: nothing of this agent forbids it.
 fn may_come(agent: &AgentShared, lane: Lane) -> bool {
     let is_allowed = lane.not_built().is_none() && agent.config.lanes.contains(&lane);
     is_allowed

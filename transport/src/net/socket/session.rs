@@ -67,7 +67,7 @@ impl Session {
         self.allowance = None;
     }
 
-    /// What tells this connection from all others. Errors: the ends do not know each other yet.
+    /// Returns what tells this connection from all others. Errors: the ends do not know each other yet.
     pub(super) fn binding(&self) -> io::Result<Vec<u8>> {
         let bytes = vec![0; BINDING_BYTES];
         self.connection

@@ -86,7 +86,7 @@ pub struct FileStatus {
 }
 
 impl fmt::Display for FileStatus {
-    /// The way, and why none before it.
+    /// Returns the way, and why none before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.way, way::reasons(&self.passed_over))
     }
@@ -274,7 +274,7 @@ impl FileMover {
         Ok(FileId(files.len() as u32 - 1))
     }
 
-    /// How it moves, and why not better.
+    /// Returns how it moves, and why not better.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {

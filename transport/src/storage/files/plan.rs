@@ -147,7 +147,7 @@ impl FilePlan {
         Self { runs, bytes }
     }
 
-    /// Whether nothing is behind the cursor.
+    /// Returns whether nothing is behind the cursor.
     pub(super) fn is_over(&self, cursor: &Cursor) -> bool {
         let begun = self.runs.get(cursor.run).is_none_or(|run| run.pieces.len() == cursor.piece);
         begun && self.runs.iter().skip(cursor.run + 1).all(|run| run.pieces.is_empty())

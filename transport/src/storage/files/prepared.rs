@@ -30,14 +30,14 @@ impl FileTransfer {
         self.bytes.sum()
     }
 
-    /// How long it would take if it were posted now and alone, by what the mover's transfers did lately. Transfers
-    /// that are much smaller than those took longer than that for each byte. `None`: there was none. Shown at
+    /// Returns how long it would take if it were posted now and alone, by what the mover's transfers did lately.
+    /// Transfers that are much smaller than those took longer than that for each byte. `None`: there was none. Shown at
     /// [`post`](super::FileMover::post).
     pub fn estimate(&self) -> Option<Duration> {
         lock(&self.speeds).predict(self.bytes)
     }
 
-    /// How far it is.
+    /// Returns how far it is.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

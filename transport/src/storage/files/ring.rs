@@ -56,7 +56,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many operations at once. Errors: the kernel has none, or does not allow it.
+    /// Returns a ring for so many operations at once. Errors: the kernel has none, or does not allow it.
     pub(super) fn new(depth: u32, bell: Arc<Doorbell>) -> io::Result<Self> {
         // One more for the bell.
         let entries = (depth + 1).next_power_of_two();
@@ -137,7 +137,7 @@ impl Ring {
         self.unregistered
     }
 
-    /// How many bytes from `offset` of a region on one operation can have.
+    /// Returns how many bytes from `offset` of a region on one operation can have.
     pub(super) fn at_once(offset: u64) -> usize {
         BUFFER_BYTES - offset as usize % BUFFER_BYTES
     }
@@ -209,7 +209,7 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// How many pieces the kernel says that it has pinned.
+    /// Returns how many pieces the kernel says that it has pinned.
     fn pinned(ring: &Ring) -> usize {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", ring.ring.as_raw_fd())).expect("it is open");
         info.lines().filter(|line| line.contains("0x") && line.ends_with(&format!("/{PAGE}"))).count()

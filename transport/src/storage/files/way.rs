@@ -25,7 +25,7 @@ pub enum FileWay {
 const RANKING: [FileWay; 3] = [FileWay::Gds, FileWay::IoUring, FileWay::Threads];
 
 impl FileWay {
-    /// The name in logs and pages.
+    /// Returns the name in logs and pages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gds => "gds",

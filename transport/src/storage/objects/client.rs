@@ -53,7 +53,7 @@ pub(super) enum Met {
 }
 
 impl Journal {
-    /// How often something was asked.
+    /// Returns how often something was asked.
     pub(super) fn requests(&self) -> u32 {
         self.requests.load(Ordering::Relaxed)
     }

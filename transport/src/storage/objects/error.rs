@@ -53,7 +53,7 @@ pub enum ObjectTrouble {
 }
 
 impl ObjectTrouble {
-    /// What whoever runs the service can do about it.
+    /// Returns what whoever runs the service can do about it.
     fn fix(self) -> &'static str {
         match self {
             Self::Unreachable => "see that the endpoint is right and answers on this network",
@@ -83,7 +83,7 @@ impl fmt::Display for ObjectTrouble {
     }
 }
 
-/// What a store or the system said, in one line that is not too long.
+/// Returns what a store or the system said, in one line that is not too long.
 pub(super) fn detail(said: &str) -> String {
     said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect()
 }

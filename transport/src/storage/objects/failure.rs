@@ -43,7 +43,7 @@ impl Failure {
     }
 }
 
-/// Whether the object is not there: or is no more, since it was deleted amid being read, and what broke of that
+/// Returns whether the object is not there: or is no more, since it was deleted amid being read, and what broke of that
 /// was asked for again.
 fn is_not_found(error: &Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);

@@ -169,7 +169,7 @@ fn check(memory: &dyn Memory, pieces: &[ObjectPiece]) -> Result<(), ObjectPrepar
     }
 }
 
-/// What is neighboured at both ends becomes one piece.
+/// Returns what is neighboured at both ends becomes one piece.
 fn merge(mut pieces: Vec<ObjectPiece>) -> Vec<ObjectPiece> {
     pieces.retain(|piece| piece.len > 0);
     pieces.sort_unstable_by_key(|piece| piece.object);

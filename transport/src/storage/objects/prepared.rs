@@ -31,15 +31,15 @@ impl ObjectTransfer {
         self.bytes.map_or(0, |bytes| bytes.sum())
     }
 
-    /// How long it would take if it were posted now and alone, by what the mover's reads or writes did lately.
-    /// Transfers that are much smaller than those took longer than that for each byte. `None`: there was none, or
-    /// it moves no bytes. Shown at [`post`](super::ObjectMover::post).
+    /// Returns how long it would take if it were posted now and alone, by what the mover's reads or writes did lately.
+    /// Transfers that are much smaller than those took longer than that for each byte. `None`: there was none, or it
+    /// moves no bytes. Shown at [`post`](super::ObjectMover::post).
     pub fn estimate(&self) -> Option<Duration> {
         let bytes = self.bytes?;
         lock(&self.speeds).predict(bytes)
     }
 
-    /// How far it is. Shown at [`cancel`](super::ObjectMover::cancel).
+    /// Returns how far it is. Shown at [`cancel`](super::ObjectMover::cancel).
     pub fn state(&self) -> TransferState<Result<ObjectReport, ObjectError>> {
         self.slot.state()
     }

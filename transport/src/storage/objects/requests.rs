@@ -63,7 +63,7 @@ impl Needed {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// When its first request was made.
+    /// Returns when its first request was made.
     pub(super) fn begun(&self) -> Option<Instant> {
         self.begun.get().copied()
     }
@@ -208,7 +208,7 @@ impl Requests {
         }
     }
 
-    /// Whether there is an object of that key.
+    /// Returns whether there is an object of that key.
     async fn is_taken(&self, key: &Path, needed: &Needed) -> Result<bool, Failure> {
         match self.look(key, needed).await {
             Ok(_) => Ok(true),
@@ -284,7 +284,7 @@ fn bytes(memory: &dyn Memory, piece: ObjectPiece) -> Bytes {
     Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(memory.as_ptr().add(piece.memory as usize), piece.len) })
 }
 
-/// The pause after one of so long: drawn, so that those who met each other do not meet again.
+/// Returns the pause after one of so long: drawn, so that those who met each other do not meet again.
 fn drawn(last: Duration) -> Duration {
     // Without randomness it is the shortest there is.
     let random = u32::from_ne_bytes(random::bytes().unwrap_or_default());

@@ -243,7 +243,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
     world
 }
 
-/// The same, with an empty host tier of so many blocks above the disk.
+/// Returns the same, with an empty host tier of so many blocks above the disk.
 pub(super) fn world_with_host(blocks: u32, slots: u32, held: &[Vec<Token>]) -> World {
     let mut world = world(blocks, held);
     let config = TierConfig { slots: vec![slots], writes_max: 0, backlog_max: 0, write: WritePolicy::Never };
@@ -309,7 +309,7 @@ impl World {
         self.machine.turn(self.now);
     }
 
-    /// What other workers were told since this was asked last.
+    /// Returns what other workers were told since this was asked last.
     pub(super) fn told(&mut self) -> Vec<(WorkerId, PeerBody)> {
         self.machine.turn(self.now);
         std::mem::take(&mut self.notes().told)
@@ -380,7 +380,7 @@ impl World {
         self.machine.turn(self.now);
     }
 
-    /// The counts of the host tier.
+    /// Returns the counts of the host tier.
     pub(super) fn host(&self) -> kv_manager::tiers::TierStats {
         let mut tiers = self.machine.core().kv.tier_stats();
         tiers.find(|(tier, _)| *tier == Tier::Host).expect("there is a host tier").1

@@ -95,7 +95,7 @@ impl Attention<'_> {
         (begin.max(stretch * STRETCH), end.min((stretch + 1) * STRETCH))
     }
 
-    /// The stretches that any of the queries attends to.
+    /// Returns the stretches that any of the queries attends to.
     pub(super) fn stretches(&self) -> Range<usize> {
         let (first, last) = (self.position(self.first), self.position(self.first + self.count - 1));
         self.window_start(first) / STRETCH..last / STRETCH + 1

@@ -201,7 +201,7 @@ impl Attention<'_> {
         (self.position(self.first + group * COLUMNS), self.position(self.first + last))
     }
 
-    /// What 16 queries attend to. Lanes without a query attend to what the last one does.
+    /// Returns what 16 queries attend to. Lanes without a query attend to what the last one does.
     fn lanes(&self, group: usize) -> Lanes {
         let mut lanes = Lanes { first: [0; LANES], last: [0; LANES] };
         for (lane, (first, last)) in lanes.first.iter_mut().zip(&mut lanes.last).enumerate() {

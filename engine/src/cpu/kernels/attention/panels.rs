@@ -119,7 +119,7 @@ unsafe fn attend_stretch(
     }
 }
 
-/// The form of keys and values.
+/// Returns the form of keys and values.
 fn form(dtype: Dtype) -> Form {
     match dtype {
         Dtype::Bf16 => Form::Bf16,
@@ -143,13 +143,13 @@ pub(super) unsafe fn join(isa: Isa, a: &Attention<'_>, stretches: usize, kept: K
 }
 
 impl Attention<'_> {
-    /// The states of the queries, at this place.
+    /// Returns the states of the queries, at this place.
     fn states(&self, first: *mut f32) -> RowStates {
         RowStates { first, count: self.count, width: self.head_dim.next_multiple_of(PANEL) }
     }
 
-    /// The queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left out
-    /// follows.
+    /// Returns the queries, as `form` multiplies them, and the bytes from one to the next; in bf16, what rounding left
+    /// out follows.
     ///
     /// # Safety
     /// The queries can be read, and `to` has room for them.
@@ -172,8 +172,8 @@ impl Attention<'_> {
         (to, bytes)
     }
 
-    /// The keys of 64 positions from `base` on; a position's values are `block_tokens` positions further. In place of
-    /// positions before `from` and from `to` on, which may not be there, stand the nearest that are.
+    /// Returns the keys of 64 positions from `base` on; a position's values are `block_tokens` positions further. In
+    /// place of positions before `from` and from `to` on, which may not be there, stand the nearest that are.
     ///
     /// # Safety
     /// The positions `from..to` are covered by the blocks; they are some of the 64.

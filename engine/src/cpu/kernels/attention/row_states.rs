@@ -26,7 +26,7 @@ impl RowStates {
         self.width + LANES
     }
 
-    /// The sums of query `i`.
+    /// Returns the sums of query `i`.
     ///
     /// # Safety
     /// There is room for it. So for the others.
@@ -36,7 +36,7 @@ impl RowStates {
         unsafe { self.first.add(i * self.stride()) }
     }
 
-    /// The largest score of query `i`.
+    /// Returns the largest score of query `i`.
     ///
     /// # Safety
     /// See [`RowStates::sums`].
@@ -46,7 +46,7 @@ impl RowStates {
         unsafe { self.sums(i).add(self.width) }
     }
 
-    /// The sum of the weights of query `i`; zero: it attended to nothing.
+    /// Returns the sum of the weights of query `i`; zero: it attended to nothing.
     ///
     /// # Safety
     /// See [`RowStates::sums`].
@@ -132,7 +132,7 @@ unsafe fn join_all<S: Simd>(s: S, p: &Join) {
     }
 }
 
-/// What a weight of 1 becomes where `largest` was the largest score and `now` is.
+/// Returns what a weight of 1 becomes where `largest` was the largest score and `now` is.
 #[inline(always)]
 fn unit<S: Simd>(s: S, largest: f32, now: f32) -> f32 {
     if largest == now { 1.0 } else { s.first(s.exp(s.splat(largest - now))) }

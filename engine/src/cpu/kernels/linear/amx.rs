@@ -111,7 +111,7 @@ pub(super) unsafe fn multiply(p: &Product) {
 }
 
 impl Block {
-    /// The same rows, 32 outputs further.
+    /// Returns the same rows, 32 outputs further.
     ///
     /// # Safety
     /// The block begins with a panel.

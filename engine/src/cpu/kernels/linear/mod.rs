@@ -73,7 +73,7 @@ impl Form {
         }
     }
 
-    /// What activations are prepared into.
+    /// Returns what activations are prepared into.
     pub(in crate::cpu) fn prepared(self) -> Prepared {
         match self {
             Self::F32 | Self::F16 => Prepared::AsTheyAre,
@@ -91,7 +91,7 @@ impl Form {
         }
     }
 
-    /// Bytes of a panel, a multiple of 64.
+    /// Returns the bytes of a panel, a multiple of 64.
     pub(in crate::cpu) fn panel_bytes(self, inputs: usize) -> usize {
         match self {
             Self::F32 => inputs * PANEL * size_of::<f32>(),

@@ -5,7 +5,7 @@
 /// Inputs are padded to a multiple of this: what a tile of AMX multiplies at once.
 pub(super) const INPUTS: usize = 32;
 
-/// The inputs with their padding.
+/// Returns the inputs with their padding.
 pub(super) fn padded(inputs: usize) -> usize {
     inputs.next_multiple_of(INPUTS)
 }

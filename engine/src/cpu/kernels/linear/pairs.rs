@@ -43,7 +43,7 @@ pub(super) unsafe fn widen(panel: *const bf16, inputs: usize, output: usize, out
     }
 }
 
-/// Where a panel has this number.
+/// Returns where a panel has this number.
 fn place(input: usize, output: usize) -> usize {
     (input / 2 * PANEL + output) * 2 + input % 2
 }
@@ -265,7 +265,7 @@ mod dot {
         }
     }
 
-    /// The bits as pairs of bf16.
+    /// Returns the bits as pairs of bf16.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bf16")]
     fn pairs_of(bits: __m512i) -> __m512bh {

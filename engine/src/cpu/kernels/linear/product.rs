@@ -37,8 +37,8 @@ pub(in crate::cpu) struct Product {
 }
 
 impl Product {
-    /// What the products from input (or block of inputs) `from` on are added to: partial sums of those before are
-    /// in `out`.
+    /// Returns what the products from input (or block of inputs) `from` on are added to: partial sums of those before
+    /// are in `out`.
     pub(super) fn start_at(&self, from: usize) -> Start {
         if from > 0 { Start::Out } else { self.start }
     }

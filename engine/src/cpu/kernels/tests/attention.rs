@@ -66,7 +66,7 @@ impl Scene {
         (cache, numbers.vec(self.rows * self.width()))
     }
 
-    /// The kernel's result, in chunks of `chunk` rows, with blocks of `block_tokens`; in pieces of so many
+    /// Returns the kernel's result, in chunks of `chunk` rows, with blocks of `block_tokens`; in pieces of so many
     /// stretches, from the last one to the first, or by one call.
     fn attend(&self, isa: Isa, block_tokens: usize, chunk: usize, piece: Option<usize>) -> Vec<f32> {
         let (cache, queries) = self.numbers();

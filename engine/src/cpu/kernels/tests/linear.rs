@@ -42,7 +42,7 @@ impl Layer {
         Self { form, inputs, outputs, panel, weights, bias, x, x_stride }
     }
 
-    /// The kernel's result for `rows` rows from `first` on.
+    /// Returns the kernel's result for `rows` rows from `first` on.
     fn multiply(&self, isa: Isa, first: usize, rows: usize) -> Vec<f32> {
         let prepared_bytes = self.form.prepared_bytes(self.inputs);
         // What nobody wrote is poison: NaN in f32 and in bf16.

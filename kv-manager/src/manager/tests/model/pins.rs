@@ -80,12 +80,12 @@ impl World {
         assert_eq!(self.kv.pins(), self.pins.live.len());
     }
 
-    /// What all pins name.
+    /// Returns what all pins name.
     fn named(&self) -> BTreeSet<Name> {
         self.pins.live.keys().flat_map(|chain| self.names(chain)).collect()
     }
 
-    /// What a pin of the prefix names: what a query right behind it attends to.
+    /// Returns what a pin of the prefix names: what a query right behind it attends to.
     fn names(&self, chain: &[BlockHash]) -> BTreeSet<Name> {
         let size = self.config.block_tokens;
         let end = chain.len() as u32 * size;

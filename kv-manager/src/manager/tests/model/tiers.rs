@@ -146,7 +146,7 @@ impl Below {
         }
     }
 
-    /// Whether no load is under way.
+    /// Returns whether no load is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.loads.is_empty()
     }
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// How many blocks of each group should be cold after the next look at the watermarks.
+    /// Returns how many blocks of each group should be cold after the next look at the watermarks.
     fn expected_cold(&mut self) -> Vec<u32> {
         let Watermarks { high_percent, low_percent } = self.config.watermarks;
         let back: Vec<_> = self.kv.tiers.values().filter(|tier| tier.is_written_back()).cloned().collect();

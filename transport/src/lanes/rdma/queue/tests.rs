@@ -25,7 +25,7 @@ const OWNERS: u8 = 1;
 const PEERS: u8 = 2;
 const DEPTH: Depth = Depth { reads: 1, reads_of_peer: 1 };
 
-/// A port. `None`, and a line that says so: there is no device.
+/// Returns a port. `None`, and a line that says so: there is no device.
 fn own_port() -> Option<Port> {
     match port::open(&RdmaConfig::default()) {
         Ok(ports) => ports.into_iter().next(),
@@ -122,7 +122,7 @@ impl Owner {
         said(&mut self.answers)
     }
 
-    /// Whether its queue pair has failed. Its memory is as it was.
+    /// Returns whether its queue pair has failed. Its memory is as it was.
     fn has_failed(&mut self) -> bool {
         match self.asked("state").as_str() {
             "true true" => true,
@@ -140,7 +140,7 @@ impl Drop for Owner {
     }
 }
 
-/// The next line of the owner's, among those of its test runner.
+/// Returns the next line of the owner's, among those of its test runner.
 fn said(answers: &mut BufReader<ChildStdout>) -> String {
     let mut lines = answers.lines().map_while(Result::ok);
     lines.find_map(|line| line.strip_prefix("owner ").map(str::to_owned)).expect("it says something")
@@ -175,7 +175,7 @@ impl Ends {
         self.port.domain.context.library.describe(status)
     }
 
-    /// The status of what `post` posts to the peer's queue pair.
+    /// Returns the status of what `post` posts to the peer's queue pair.
     fn status(&mut self, post: impl FnOnce(&mut QueuePair)) -> u32 {
         post(&mut self.peer);
         let mut completed = Vec::new();
@@ -203,7 +203,7 @@ impl Ends {
         self.status(|peer| unsafe { peer.read(&[read]).expect("it can be posted") })
     }
 
-    /// The peer writes over the owner's first bytes; the status.
+    /// Has the peer write over the owner's first bytes; the status.
     fn write(&mut self) -> u32 {
         let own = self.port.keys(&self.own).expect("keys").local;
         let (key, to, from) = (self.owner.key, self.owner.address, self.own.as_ptr() as u64);

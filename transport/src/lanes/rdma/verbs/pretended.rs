@@ -32,7 +32,7 @@ thread_local! {
     pub(crate) static POSTED: RefCell<Vec<(u64, c_uint, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A library with these devices.
+/// Returns a library with these devices.
 pub(crate) fn library(devices: &[PretendedDevice]) -> Arc<Library> {
     DEVICES.with_borrow_mut(|all| *all = devices.to_vec());
     Arc::new(Library {

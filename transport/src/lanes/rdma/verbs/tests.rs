@@ -165,7 +165,7 @@ fn compile(source: &str, flags: &[&str], out: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// Whether C can be compiled that includes `header`; else a line says that the test is skipped.
+/// Returns whether C can be compiled that includes `header`; else a line says that the test is skipped.
 fn compiles(header: &str) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let attempt = compile(&format!("#include <{header}>\n"), &["-c"], &folder.path().join("attempt"));

@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 
 const LEN: usize = 4096;
 
-/// What its second region is made of: 32 bytes, or 20 encoded.
+/// Returns what its second region is made of: 32 bytes, or 20 encoded.
 fn part() -> KvPart {
     let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
     KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }.part(0)

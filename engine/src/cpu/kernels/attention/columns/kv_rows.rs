@@ -22,8 +22,8 @@ pub(super) struct Prefetch {
 }
 
 impl Attention<'_> {
-    /// The 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied. In
-    /// place of positions before `from` and from `to` on, which may not be there, stand the nearest that are.
+    /// Returns the 64 positions from `base` on, 16 each: as they lie where the cache has all 16 in a row, else copied.
+    /// In place of positions before `from` and from `to` on, which may not be there, stand the nearest that are.
     ///
     /// # Safety
     /// The positions `from..to` are covered by the blocks, and there is room for 64 keys and 64 values behind `copied`.
@@ -58,7 +58,7 @@ impl Attention<'_> {
         tiles
     }
 
-    /// Whether tiles can take the 16 positions from `begin` on as they lie: those `from..to` are there.
+    /// Returns whether tiles can take the 16 positions from `begin` on as they lie: those `from..to` are there.
     fn lies_in_rows(&self, begin: usize, from: usize, to: usize) -> bool {
         let one_block = begin / self.block_tokens == (begin + ROWS - 1) / self.block_tokens;
         self.head_dim.is_multiple_of(DEPTH) && begin >= from && begin + ROWS <= to && one_block

@@ -17,17 +17,17 @@ pub(super) struct LaneStates {
 }
 
 impl LaneStates {
-    /// The units.
+    /// Returns the units.
     pub(super) fn unit(&self) -> *mut f32 {
         self.first
     }
 
-    /// The sums of the weights; zero where nothing was attended to.
+    /// Returns the sums of the weights; zero where nothing was attended to.
     pub(super) fn total(&self) -> *mut f32 {
         self.first.wrapping_add(LANES)
     }
 
-    /// The sums of values.
+    /// Returns the sums of values.
     pub(super) fn sums(&self) -> *mut f32 {
         self.first.wrapping_add(2 * LANES)
     }

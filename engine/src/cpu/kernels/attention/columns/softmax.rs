@@ -124,7 +124,7 @@ unsafe fn change_unit(p: &Weigh, most: __m512) -> __m512 {
     }
 }
 
-/// Which of 16 even and then 16 odd numbers goes where, so that the two of a query are neighbours.
+/// Returns which of 16 even and then 16 odd numbers goes where, so that the two of a query are neighbours.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn interleaved() -> __m512i {

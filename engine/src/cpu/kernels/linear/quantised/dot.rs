@@ -26,7 +26,7 @@ pub(super) trait Dot: Copy {
     /// Rows of a register tile, 6 at most, and its vectors of 16 outputs: 1, 2 or 4.
     const TILE: (usize, usize);
 
-    /// The operations on f32.
+    /// Returns the operations on f32.
     fn simd(self) -> Self::S;
 
     /// 64 bytes.
@@ -38,16 +38,16 @@ pub(super) trait Dot: Copy {
     /// Says that the 64 bytes at this address will be read soon. They need not exist.
     fn prefetch(self, from: *const u8);
 
-    /// The low (0) or high (1) halves of the bytes.
+    /// Returns the low (0) or high (1) halves of the bytes.
     fn nibbles(self, w: Self::W, which: usize) -> Self::W;
 
     /// `low + 16 * p`, where `p` are the bits `2 * which` and `2 * which + 1` of the bytes.
     fn add_pairs(self, low: Self::W, pairs: Self::W, which: usize) -> Self::W;
 
-    /// All sums `x`.
+    /// Returns all sums `x`.
     fn splat(self, x: i32) -> Self::I;
 
-    /// What sums of products with signed weights begin at.
+    /// Returns what sums of products with signed weights begin at.
     fn start(self, x: &Block) -> Self::I;
 
     /// Adds four products to each sum; the weights are signed, or in 0..64.
@@ -169,7 +169,7 @@ mod x86 {
             s.has(Avx512Level::Vnni).then_some(Self(s))
         }
 
-        /// Whether the CPU has the tiles of AMX, too.
+        /// Returns whether the CPU has the tiles of AMX, too.
         pub(in super::super) fn has_tiles(self) -> bool {
             self.0.has(Avx512Level::Amx)
         }

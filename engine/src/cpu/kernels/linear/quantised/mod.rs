@@ -36,7 +36,7 @@ use pass::{BLOCKS, Pass};
 
 pub(super) use block::prepare;
 
-/// Bytes of a prepared row.
+/// Returns the bytes of a prepared row.
 pub(super) fn prepared_bytes(inputs: usize) -> usize {
     inputs / INPUTS * size_of::<block::Block>()
 }

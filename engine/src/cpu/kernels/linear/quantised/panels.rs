@@ -59,7 +59,7 @@ pub(super) trait Weights {
     /// Widens an output's part of a slab, 32 numbers.
     fn widen(group: &[u8], slab: usize, output: usize, out: &mut [f32]);
 
-    /// The scales of 16 outputs' weights in a slab, the `vector`-th of the panel.
+    /// Returns the scales of 16 outputs' weights in a slab, the `vector`-th of the panel.
     ///
     /// # Safety
     /// The group and the slab can be read.
@@ -78,7 +78,7 @@ pub(super) enum Kind {
     Six,
 }
 
-/// Where group `index` and slab `block` are in a panel.
+/// Returns where group `index` and slab `block` are in a panel.
 #[inline(always)]
 pub(super) fn place<F: Weights>(block: usize) -> (usize, usize) {
     let group = block / F::SLABS * group_bytes::<F>();
@@ -89,7 +89,7 @@ const fn group_bytes<F: Weights>() -> usize {
     F::HEAD + F::SLABS * F::SLAB
 }
 
-/// Bytes of a panel.
+/// Returns the bytes of a panel.
 pub(super) fn bytes<F: Weights>(inputs: usize) -> usize {
     inputs / INPUTS / F::SLABS * group_bytes::<F>()
 }
@@ -111,7 +111,7 @@ pub(super) fn widen<F: Weights>(panel: &[u8], output: usize, out: &mut [f32]) {
     }
 }
 
-/// A step's weights of 16 outputs, as bytes; see [`Kind`].
+/// Returns a step's weights of 16 outputs, as bytes; see [`Kind`].
 ///
 /// # Safety
 /// The integers of a slab can be read behind `integers`.
@@ -131,7 +131,7 @@ pub(super) unsafe fn step<D: Dot, F: Weights>(d: D, integers: *const u8, step: u
     }
 }
 
-/// Where a slab's integers have the one of this input and output: the byte, and the bit it begins at.
+/// Returns where a slab's integers have the one of this input and output: the byte, and the bit it begins at.
 fn nibble(input: usize, output: usize) -> (usize, usize) {
     let step = input / 4;
     ((step % 4 * PANEL + output) * 4 + input % 4, step / 4 * 4)
@@ -143,7 +143,7 @@ fn pair(input: usize, output: usize) -> (usize, usize) {
     (((4 + step / 4) * PANEL + output) * 4 + input % 4, step % 4 * 2)
 }
 
-/// An output's f16 among those at the beginning of `bytes`.
+/// Returns an output's f16 among those at the beginning of `bytes`.
 fn half_at(bytes: &[u8], output: usize) -> f32 {
     f16::from_le_bytes([bytes[2 * output], bytes[2 * output + 1]]).to_f32()
 }

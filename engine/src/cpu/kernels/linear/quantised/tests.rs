@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const FORMATS: [WeightFormat; 3] = [WeightFormat::Q8_0, WeightFormat::Q4K, WeightFormat::Q6K];
 
-/// A row of random blocks. Integers and small scales take any value, f16 scales are like those of a model.
+/// Returns a row of random blocks. Integers and small scales take any value, f16 scales are like those of a model.
 fn random_row(numbers: &mut Numbers, format: WeightFormat, inputs: usize) -> Vec<u8> {
     let halves: &[usize] = match format {
         WeightFormat::Q8_0 => &[0],
@@ -68,7 +68,7 @@ impl Layer {
         prepared
     }
 
-    /// The kernel's result for `rows` rows from `first` on.
+    /// Returns the kernel's result for `rows` rows from `first` on.
     fn multiply(&self, isa: Isa, first: usize, rows: usize) -> Vec<f32> {
         let prepared: Vec<Line> = (first..first + rows).flat_map(|row| self.prepare(isa, row)).collect();
         let out_stride = PANEL + 5;
@@ -89,7 +89,7 @@ impl Layer {
         out.chunks(out_stride).flat_map(|row| row[..PANEL].to_vec()).collect()
     }
 
-    /// The blocks of a row.
+    /// Returns the blocks of a row.
     fn blocks(&self, row: usize) -> Vec<Block> {
         let prepared = self.prepare(Isa::best(), row);
         // SAFETY: these blocks were written, and the lines are aligned like them.

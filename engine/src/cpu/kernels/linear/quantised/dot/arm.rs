@@ -14,7 +14,7 @@ use std::arch::asm;
 pub(in super::super) struct Bytes<const DOTPROD: bool>(Neon);
 
 impl Bytes<false> {
-    /// What every CPU with NEON has.
+    /// Returns what every CPU with NEON has.
     pub(in super::super) fn of(s: Neon) -> Self {
         Self(s)
     }
