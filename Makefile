@@ -11,8 +11,8 @@ BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-serve: build ## install what is missing, build, and serve the bundled model on http://127.0.0.1:8000 (ARGS="--decode 2")
-	exec $(BINARY) serve $(ARGS)
+serve: build ## install what is missing, build, fetch a small chat model once and serve it on http://127.0.0.1:8000 (MODEL=tiny-rust: the bundled one; ARGS="--decode 2")
+	exec $(BINARY) serve --model "$$(scripts/fetch-model $(MODEL))" $(ARGS)
 
 build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 20] = [
+const FLOORS: [(&str, u8); 21] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -18,6 +18,7 @@ const FLOORS: [(&str, u8); 20] = [
     ("transport", 2),
     ("engine", 2),
     ("discovery", 2),
+    ("hub", 2),
     ("telemetry", 2),
     ("bench-report", 2),
     ("tiers", 3),

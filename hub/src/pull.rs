@@ -1,0 +1,172 @@
+//! A whole model: what of it is missing is fetched.
+
+use crate::cache::{Cache, home};
+use crate::client::{Client, TRIES_MAX, Trouble};
+use crate::download::{Download, partial_path};
+use crate::error::HubError;
+use crate::listing::{HubFile, Listing};
+use crate::name::ModelName;
+use crate::select::select;
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+/// The hub that is asked if none is named.
+const ENDPOINT: &str = "https://huggingface.co";
+/// Wait before a request is tried for the second time.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// A hub, and the cache of what came from it.
+pub struct Hub {
+    client: Client,
+    cache: Cache,
+    offline: bool,
+}
+
+/// What a pull tells while it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// The model was found on the hub.
+    Found {
+        /// Its files.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+        /// Bytes that are not here yet.
+        missing: u64,
+    },
+    /// So many bytes of the model are here.
+    Bytes(u64),
+    /// Something failed and is tried again after a wait.
+    Waiting {
+        /// What failed.
+        reason: &'a str,
+        /// The wait.
+        wait: Duration,
+    },
+    /// Another process fetches this file; the pull goes on when that has ended.
+    Locked {
+        /// Path of the file.
+        file: &'a str,
+    },
+}
+
+impl Hub {
+    /// The hub and the cache that the environment names.
+    ///
+    /// # Errors
+    ///
+    /// `HF_ENDPOINT` is no address, there is no home directory, or TLS cannot be used.
+    pub fn from_env() -> Result<Self, HubError> {
+        Self::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), FIRST_WAIT)
+    }
+
+    /// The hub and the cache that these variables name. `first_wait` is the wait before a second try; each further
+    /// one is twice as long.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Hub::from_env`].
+    pub fn new(variable: impl Fn(&str) -> Option<String>, first_wait: Duration) -> Result<Self, HubError> {
+        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        let saved = || {
+            let path = variable("HF_TOKEN_PATH").map(PathBuf::from);
+            fs::read_to_string(path.or_else(|| Some(home(&variable)?.join("token")))?).ok()
+        };
+        let token = variable("HF_TOKEN").or_else(saved).map(|token| token.trim().to_owned());
+        let offline = variable("HF_HUB_OFFLINE")
+            .is_some_and(|value| !["0", "false", "no", "off"].contains(&&*value.to_lowercase()));
+        Ok(Self {
+            client: Client::new(&endpoint, token.filter(|token| !token.is_empty()), first_wait)?,
+            cache: Cache::locate(&variable)?,
+            offline,
+        })
+    }
+
+    /// Returns the cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Returns the path of a model that is complete on the disk, a folder or a GGUF file. The hub is not asked.
+    pub fn cached(&self, name: &ModelName) -> Option<PathBuf> {
+        self.cache.find(name)
+    }
+
+    /// Fetches what is missing of a model, and returns its path, a folder or a GGUF file. A revision that moved on the
+    /// hub is followed; files that did not change are not fetched again.
+    ///
+    /// # Errors
+    ///
+    /// See [`HubError`]. What arrived stays, and the next call goes on from there.
+    pub fn pull(&self, name: &ModelName, notify: &mut dyn FnMut(Notice<'_>)) -> Result<PathBuf, HubError> {
+        if self.offline {
+            let folder = self.cache.folder().to_owned();
+            return self.cached(name).ok_or_else(|| HubError::Offline { name: name.to_string(), folder });
+        }
+        let listing = self.listing(name, notify)?;
+        let selection = select(&listing, name)?;
+        let bytes: u64 = selection.files.iter().map(|file| file.bytes).sum();
+        let missing = selection.files.iter().map(|file| self.missing_of(name, file)).sum();
+        notify(Notice::Found { files: selection.files.len(), bytes, missing });
+        self.has_room(missing)?;
+        let mut done = 0;
+        for file in &selection.files {
+            let (client, cache, commit) = (&self.client, &self.cache, listing.commit.as_str());
+            let download = Download { client, cache, repo: &name.repo, commit, file };
+            download.run(&mut |notice| match notice {
+                Notice::Bytes(of_file) => notify(Notice::Bytes(done + of_file)),
+                other => notify(other),
+            })?;
+            done += file.bytes;
+            notify(Notice::Bytes(done));
+        }
+        self.cache.name_commit(name, &listing.commit)?;
+        let snapshot = self.cache.snapshot(&name.repo, &listing.commit);
+        Ok(selection.opens.map_or(snapshot.clone(), |file| snapshot.join(file)))
+    }
+
+    /// Asks for the description of a model until it is there.
+    fn listing(&self, name: &ModelName, notify: &mut dyn FnMut(Notice<'_>)) -> Result<Listing, HubError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.client.listing(name) {
+                Ok(listing) => return Ok(listing),
+                Err(Trouble::Lasting(error)) => return Err(error),
+                Err(Trouble::Passing { reason, status, .. }) if tries == TRIES_MAX => {
+                    let url = self.client.listing_url(name);
+                    return Err(match status {
+                        Some(status) => HubError::Status { url, status, tries },
+                        None => HubError::Unreachable { endpoint: self.client.endpoint.clone(), tries, reason },
+                    });
+                }
+                Err(Trouble::Passing { reason, after, .. }) => {
+                    let wait = self.client.wait_after(tries, after);
+                    notify(Notice::Waiting { reason: &reason, wait });
+                    thread::sleep(wait);
+                }
+            }
+        }
+    }
+
+    /// Returns how many bytes of a file are not here yet.
+    fn missing_of(&self, name: &ModelName, file: &HubFile) -> u64 {
+        let blob = self.cache.blob(&name.repo, &file.checksum);
+        if blob.exists() {
+            return 0;
+        }
+        let here = fs::metadata(partial_path(&blob)).map_or(0, |data| data.len());
+        file.bytes.saturating_sub(here)
+    }
+
+    /// Checks that the disk has room for so many bytes more.
+    fn has_room(&self, needed: u64) -> Result<(), HubError> {
+        let folder = self.cache.folder();
+        crate::cache::make_folder(folder)?;
+        let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < needed { Err(HubError::NoRoom { folder: folder.to_owned(), free, needed }) } else { Ok(()) }
+    }
+}
