@@ -342,12 +342,9 @@ impl Checkpoint {
                 None => StoredFormat::Unsupported(gguf::format_name(tensor.kind)),
             };
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
-            tensors.insert(hf.name, Tensor { file: 0, format, shape, range, order: hf.order });
+            tensors.insert(hf.name, Tensor { file: tensor.file, format, shape, range, order: hf.order });
         }
-        let path = file.path().to_owned();
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let files = vec![WeightsFile { name, map: file.map, identity: file.identity }];
-        Ok(Self { path, has_config: false, files, tensors })
+        Ok(Self { path: file.path().to_owned(), has_config: false, files: file.files, tensors })
     }
 
     /// The tensor `name`. Errors: it is missing, or in a number format that is not read.
@@ -361,7 +358,11 @@ impl Checkpoint {
             StoredFormat::Supported(format) => *format,
             StoredFormat::Unsupported(format) => {
                 return Err(CheckpointError::UnsupportedFormat {
-                    path: if self.has_config { self.path.join(&file.name) } else { self.path.clone() },
+                    path: if self.has_config {
+                        self.path.join(&file.name)
+                    } else {
+                        self.path.with_file_name(&file.name)
+                    },
                     tensor: name.to_owned(),
                     format: format.clone(),
                 });
@@ -429,7 +430,13 @@ impl Checkpoint {
 impl WeightsFile {
     fn open(dir: &Path, name: String) -> Result<Self, CheckpointError> {
         let path = dir.join(&name);
-        let (map, identity) = map(&path).map_err(|source| CheckpointError::Read { path, source })?;
+        let file = Self::open_at(&path).map_err(|source| CheckpointError::Read { path, source })?;
+        Ok(Self { name, ..file })
+    }
+
+    fn open_at(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let (map, identity) = map(path)?;
         Ok(Self { name, map, identity })
     }
 

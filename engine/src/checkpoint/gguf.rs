@@ -9,6 +9,7 @@ mod format;
 mod header;
 mod names;
 mod reader;
+mod split;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -17,10 +18,8 @@ pub(super) use format::{format, format_name};
 pub(super) use names::hf_tensor;
 pub use value::Value;
 
-use super::digest::FileIdentity;
-use super::map;
+use super::WeightsFile;
 use header::{GgufTensor, parse};
-use memmap2::Mmap;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,12 +27,11 @@ use std::path::{Path, PathBuf};
 /// The four bytes that a GGUF file begins with.
 const MAGIC: &[u8; 4] = b"GGUF";
 
-/// An open GGUF file.
+/// An open GGUF file, with the other parts of its model where that is split.
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
-    pub(super) map: Mmap,
-    pub(super) identity: FileIdentity,
+    pub(super) files: Vec<WeightsFile>,
     values: BTreeMap<String, Value>,
     pub(super) tensors: BTreeMap<String, GgufTensor>,
 }
@@ -68,6 +66,14 @@ pub enum GgufError {
         /// What is wrong.
         reason: String,
     },
+    /// A part of a model that is split is not beside the first one.
+    #[error("{path} is missing: the model is split into {parts} files, and all of them must lie in one folder")]
+    MissingPart {
+        /// The part.
+        path: PathBuf,
+        /// How many there are.
+        parts: u64,
+    },
     /// A metadata value is missing.
     #[error("{path} has no {key}: convert the model again with a newer converter")]
     Missing {
@@ -101,16 +107,14 @@ impl GgufFile {
         path.is_file() && (path.extension().is_some_and(|extension| extension == "gguf") || begins())
     }
 
-    /// Opens the file and reads everything but weights.
+    /// Opens the file and reads everything but weights. Any part stands for a model that is split.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let (map, identity) = map(path).map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
-        let (values, tensors) = parse(&map).map_err(|broken| broken.at(path))?;
-        let file = Self { path: path.to_owned(), map, identity, values, tensors };
-        if let Some(count) = file.count("split.count")?.filter(|count| *count > 1) {
-            let expected = "1: join the parts with llama.cpp's `llama-gguf-split --merge`";
-            return Err(file.value_error("split.count", count, expected));
-        }
-        Ok(file)
+        let path = split::first_part(path);
+        let first = WeightsFile::open_at(&path).map_err(|source| GgufError::Read { path: path.clone(), source })?;
+        let (values, mut tensors) = parse(&first.map).map_err(|broken| broken.at(&path))?;
+        let mut files = vec![first];
+        split::add_parts(&path, &values, &mut files, &mut tensors)?;
+        Ok(Self { path, files, values, tensors })
     }
 
     /// The file.
@@ -251,7 +255,7 @@ impl GgufFile {
         let tensor = self.tensors.get(tensor)?;
         let format = format(tensor.kind)?;
         let mut numbers = vec![0.0; tensor.shape.iter().product()];
-        format.dequantise(&self.map[tensor.range.clone()], &mut numbers);
+        format.dequantise(&self.files[tensor.file].map[tensor.range.clone()], &mut numbers);
         Some(numbers)
     }
 }
