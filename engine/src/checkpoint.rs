@@ -20,7 +20,7 @@ pub use tensor::TensorView;
 
 use crate::quant::WeightFormat;
 use domain::Dtype;
-use files::{FileIdentity, map, read};
+use files::{WeightsFile, read};
 use gguf::{GgufError, GgufFile};
 use memmap2::Mmap;
 use safetensors::{SafeTensorError, SafeTensors};
@@ -41,15 +41,6 @@ pub struct Checkpoint {
     /// In order of their names.
     files: Vec<WeightsFile>,
     tensors: BTreeMap<String, Tensor>,
-}
-
-/// One mapped file.
-#[derive(Debug)]
-struct WeightsFile {
-    /// Name inside the directory.
-    name: String,
-    map: Mmap,
-    identity: FileIdentity,
 }
 
 /// Where a tensor lies.
@@ -160,12 +151,9 @@ impl Checkpoint {
                 None => StoredFormat::Unsupported(gguf::format_name(tensor.kind)),
             };
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
-            tensors.insert(hf.name, Tensor { file: 0, format, shape, range, order: hf.order });
+            tensors.insert(hf.name, Tensor { file: tensor.file, format, shape, range, order: hf.order });
         }
-        let path = file.path().to_owned();
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let files = vec![WeightsFile { name, map: file.map, identity: file.identity }];
-        Ok(Self { path, has_config: false, files, tensors })
+        Ok(Self { path: file.path().to_owned(), has_config: false, files: file.files, tensors })
     }
 
     /// Returns the tensor `name`. Errors: it is missing, or in a number format that is not read.
@@ -179,7 +167,11 @@ impl Checkpoint {
             StoredFormat::Supported(format) => *format,
             StoredFormat::Unsupported(format) => {
                 return Err(CheckpointError::UnsupportedFormat {
-                    path: if self.has_config { self.path.join(&file.name) } else { self.path.clone() },
+                    path: if self.has_config {
+                        self.path.join(&file.name)
+                    } else {
+                        self.path.with_file_name(&file.name)
+                    },
                     tensor: name.to_owned(),
                     format: format.clone(),
                 });
@@ -247,8 +239,8 @@ impl Checkpoint {
 impl WeightsFile {
     fn open(dir: &Path, name: String) -> Result<Self, CheckpointError> {
         let path = dir.join(&name);
-        let (map, identity) = map(&path).map_err(|source| CheckpointError::Read { path, source })?;
-        Ok(Self { name, map, identity })
+        let file = Self::open_at(&path).map_err(|source| CheckpointError::Read { path, source })?;
+        Ok(Self { name, ..file })
     }
 
     /// Names and places of its tensors; `index` is this file's.

@@ -7,16 +7,23 @@
 //! | format | a block | the numbers |
 //! | --- | --- | --- |
 //! | Q8_0 | 32 | `d * q`, `q` in -128..=127 |
+//! | Q4_0 | 32 | `d * (q - 8)`, `q` in 0..16 |
+//! | Q4_1 | 32 | `d * q + m`, `q` in 0..16 |
 //! | Q4_K | 256 in 8 parts | `d * scale * q - dmin * min`, `q` in 0..16; `scale` and `min`, in 0..64, are the part's |
 //! | Q6_K | 256 in 16 parts | `d * scale * (q - 32)`, `q` in 0..64; `scale`, in -128..=127, is the part's |
 //!
-//! `d` and `dmin` are f16.
+//! `d`, `dmin` and `m` are f16.
 //!
-//! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own), and
-//! making quantised weights from others.
+//! Kernels multiply these. The other formats that files have are packed anew as Q8_0 when they are loaded
+//! ([`Repacked`]).
+//!
+//! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own).
 
+mod repacked;
 #[cfg(test)]
 mod tests;
+
+pub use repacked::Repacked;
 
 use domain::Dtype;
 use half::{bf16, f16};
@@ -29,10 +36,16 @@ pub enum WeightFormat {
     Plain(Dtype),
     /// Blocks of 32: 8 bits a number.
     Q8_0,
+    /// Blocks of 32: 4 bits a number.
+    Q4_0,
+    /// Blocks of 32: 4 bits a number, with an offset.
+    Q4_1,
     /// Blocks of 256: 4 bits a number, with an offset.
     Q4K,
     /// Blocks of 256: 6 bits a number.
     Q6K,
+    /// A format that is packed anew as Q8_0 when it is loaded.
+    Repacked(Repacked),
 }
 
 impl WeightFormat {
@@ -41,8 +54,11 @@ impl WeightFormat {
         match self {
             Self::Plain(_) => 1,
             Self::Q8_0 => Q8_0::NUMBERS,
+            Self::Q4_0 => Q4_0::NUMBERS,
+            Self::Q4_1 => Q4_1::NUMBERS,
             Self::Q4K => Q4K::NUMBERS,
             Self::Q6K => Q6K::NUMBERS,
+            Self::Repacked(format) => format.block_numbers(),
         }
     }
 
@@ -51,8 +67,11 @@ impl WeightFormat {
         match self {
             Self::Plain(dtype) => dtype.bytes(),
             Self::Q8_0 => Q8_0::BYTES,
+            Self::Q4_0 => Q4_0::BYTES,
+            Self::Q4_1 => Q4_1::BYTES,
             Self::Q4K => Q4K::BYTES,
             Self::Q6K => Q6K::BYTES,
+            Self::Repacked(format) => format.block_bytes(),
         }
     }
 
@@ -69,8 +88,11 @@ impl WeightFormat {
         match self {
             Self::Plain(dtype) => blocks.for_each(|(bytes, out)| out[0] = plain(dtype, bytes)),
             Self::Q8_0 => blocks.for_each(|(bytes, out)| Q8_0::read(bytes).dequantise(out)),
+            Self::Q4_0 => blocks.for_each(|(bytes, out)| Q4_0::read(bytes).dequantise(out)),
+            Self::Q4_1 => blocks.for_each(|(bytes, out)| Q4_1::read(bytes).dequantise(out)),
             Self::Q4K => blocks.for_each(|(bytes, out)| Q4K::read(bytes).dequantise(out)),
             Self::Q6K => blocks.for_each(|(bytes, out)| Q6K::read(bytes).dequantise(out)),
+            Self::Repacked(format) => format.dequantise(bytes, out),
         }
     }
 }
@@ -84,10 +106,13 @@ impl From<Dtype> for WeightFormat {
 impl fmt::Display for WeightFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Repacked(format) => return format.fmt(f),
             Self::Plain(Dtype::F32) => "F32",
             Self::Plain(Dtype::F16) => "F16",
             Self::Plain(Dtype::Bf16) => "BF16",
             Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
             Self::Q4K => "Q4_K",
             Self::Q6K => "Q6_K",
         })
@@ -132,6 +157,66 @@ impl Q8_0 {
         let d = self.d.to_f32();
         out.iter_mut().zip(&self.q).for_each(|(out, &q)| *out = d * f32::from(q));
     }
+}
+
+/// A block of Q4_0, read.
+pub(crate) struct Q4_0 {
+    /// The scale.
+    pub(crate) d: f16,
+    /// The integers, 8 too large.
+    pub(crate) q: [u8; Self::NUMBERS],
+}
+
+impl Q4_0 {
+    /// Numbers of a block.
+    pub(crate) const NUMBERS: usize = 32;
+    /// Bytes of a block.
+    pub(crate) const BYTES: usize = 18;
+
+    /// Reads a block's bytes: `d`, then the integers.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), Self::BYTES);
+        Self { d: half_at(bytes, 0), q: nibbles(&bytes[2..]) }
+    }
+
+    fn dequantise(&self, out: &mut [f32]) {
+        let d = self.d.to_f32();
+        out.iter_mut().zip(&self.q).for_each(|(out, &q)| *out = d * (f32::from(q) - 8.0));
+    }
+}
+
+/// A block of Q4_1, read.
+pub(crate) struct Q4_1 {
+    /// The scale.
+    pub(crate) d: f16,
+    /// Added to all numbers.
+    pub(crate) m: f16,
+    /// The integers.
+    pub(crate) q: [u8; Self::NUMBERS],
+}
+
+impl Q4_1 {
+    /// Numbers of a block.
+    pub(crate) const NUMBERS: usize = 32;
+    /// Bytes of a block.
+    pub(crate) const BYTES: usize = 20;
+
+    /// Reads a block's bytes: `d`, `m`, then the integers.
+    pub(crate) fn read(bytes: &[u8]) -> Self {
+        assert_eq!(bytes.len(), Self::BYTES);
+        Self { d: half_at(bytes, 0), m: half_at(bytes, 2), q: nibbles(&bytes[4..]) }
+    }
+
+    fn dequantise(&self, out: &mut [f32]) {
+        // The product is exact, the sum is rounded.
+        let (d, m) = (self.d.to_f32(), self.m.to_f32());
+        out.iter_mut().zip(&self.q).for_each(|(out, &q)| *out = d * f32::from(q) + m);
+    }
+}
+
+/// Reads 32 integers of 4 bits: the low halves of 16 bytes, then their high halves.
+fn nibbles(bytes: &[u8]) -> [u8; 32] {
+    std::array::from_fn(|i| if i < 16 { bytes[i] & 15 } else { bytes[i - 16] >> 4 })
 }
 
 /// A block of Q4_K, read.

@@ -75,8 +75,8 @@ pub enum CheckpointError {
     },
     /// The tensor is in a number format that is not read.
     #[error(
-        "tensor {tensor:?} in {path} is stored as {format}; supported are F32, F16, BF16 and, in GGUF files, Q8_0, Q4_K and \
-         Q6_K: fetch the model in one of them"
+        "tensor {tensor:?} in {path} is stored as {format}; supported are F32, F16, BF16 and, in GGUF files, Q4_0, Q4_1, \
+         Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K: fetch the model as Q4_K_M or Q8_0, say"
     )]
     UnsupportedFormat {
         /// The file.

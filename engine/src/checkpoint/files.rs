@@ -34,8 +34,26 @@ impl FileIdentity {
     }
 }
 
+/// A mapped file of weights.
+#[derive(Debug)]
+pub(super) struct WeightsFile {
+    /// Name inside the directory.
+    pub(super) name: String,
+    pub(super) map: Mmap,
+    pub(super) identity: FileIdentity,
+}
+
+impl WeightsFile {
+    /// Maps the file at `path`.
+    pub(super) fn open_at(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let (map, identity) = map(path)?;
+        Ok(Self { name, map, identity })
+    }
+}
+
 /// Maps the file at `path`.
-pub(super) fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
+fn map(path: &Path) -> io::Result<(Mmap, FileIdentity)> {
     let file = File::open(path)?;
     let identity = FileIdentity::of(&file.metadata()?);
     // SAFETY: the map is read-only and private to its holder. Rust asks that the bytes under it do not change;

@@ -10,6 +10,7 @@ mod format;
 mod header;
 mod names;
 mod reader;
+mod split;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -19,19 +20,17 @@ pub(super) use format::{format, format_name};
 pub(super) use names::hf_tensor;
 pub use value::Value;
 
-use super::files::{FileIdentity, map};
+use super::files::WeightsFile;
 use header::{GgufTensor, MAGIC, parse};
-use memmap2::Mmap;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An open GGUF file.
+/// An open GGUF file, with the other parts of its model where that is split.
 #[derive(Debug)]
 pub struct GgufFile {
     path: PathBuf,
-    pub(super) map: Mmap,
-    pub(super) identity: FileIdentity,
+    pub(super) files: Vec<WeightsFile>,
     values: BTreeMap<String, Value>,
     pub(super) tensors: BTreeMap<String, GgufTensor>,
 }
@@ -47,16 +46,14 @@ impl GgufFile {
         path.is_file() && (path.extension().is_some_and(|extension| extension == "gguf") || begins())
     }
 
-    /// Opens the file and reads everything but weights.
+    /// Opens the file and reads everything but weights. Any part stands for a model that is split.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let (map, identity) = map(path).map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
-        let (values, tensors) = parse(&map).map_err(|broken| broken.at(path))?;
-        let file = Self { path: path.to_owned(), map, identity, values, tensors };
-        if let Some(count) = file.count("split.count")?.filter(|count| *count > 1) {
-            let expected = "1: join the parts with llama.cpp's `llama-gguf-split --merge`";
-            return Err(file.value_error("split.count", count, expected));
-        }
-        Ok(file)
+        let path = split::first_part(path);
+        let first = WeightsFile::open_at(&path).map_err(|source| GgufError::Read { path: path.clone(), source })?;
+        let (values, mut tensors) = parse(&first.map).map_err(|broken| broken.at(&path))?;
+        let mut files = vec![first];
+        split::add_parts(&path, &values, &mut files, &mut tensors)?;
+        Ok(Self { path, files, values, tensors })
     }
 
     /// Returns the file.
@@ -197,7 +194,7 @@ impl GgufFile {
         let tensor = self.tensors.get(tensor)?;
         let format = format(tensor.kind)?;
         let mut numbers = vec![0.0; tensor.shape.iter().product()];
-        format.dequantise(&self.map[tensor.range.clone()], &mut numbers);
+        format.dequantise(&self.files[tensor.file].map[tensor.range.clone()], &mut numbers);
         Some(numbers)
     }
 }

@@ -7,6 +7,7 @@ use super::numa::settle;
 use crate::checkpoint::{LET_GO_BYTES, TensorView};
 use crate::ops::{LinearMatrix, StoreError};
 use crate::quant::WeightFormat;
+use std::borrow::Cow;
 use std::thread;
 
 /// A linear layer: the outputs of its groups, one group after the other.
@@ -195,16 +196,16 @@ impl<'a> OutputRow<'a> {
 /// # Safety
 /// A panel can be written behind `to`, which nobody else uses.
 unsafe fn pack_panel(rows: &[OutputRow<'_>], form: Form, inputs: usize, to: *mut u8) {
-    let mut widened = Vec::new();
-    let mut panel: Vec<&[u8]> = Vec::with_capacity(PANEL);
-    if rows.iter().all(|row| Form::of(row.format) == form) {
-        panel.extend(rows.iter().map(|row| row.bytes));
-    } else {
-        for row in rows {
-            widened.extend(widen(row.format, row.bytes, inputs).into_iter().flat_map(f32::to_le_bytes));
-        }
-        panel.extend(widened.chunks_exact(inputs * size_of::<f32>()));
-    }
+    let as_they_are = rows.iter().all(|row| Form::of(row.format) == form);
+    let rows: Vec<Cow<'_, [u8]>> = rows
+        .iter()
+        .map(|row| match row.format {
+            WeightFormat::Repacked(format) if as_they_are => Cow::Owned(format.repack(row.bytes)),
+            _ if as_they_are => Cow::Borrowed(row.bytes),
+            _ => widen(row.format, row.bytes, inputs).into_iter().flat_map(f32::to_le_bytes).collect(),
+        })
+        .collect();
+    let panel: Vec<&[u8]> = rows.iter().map(|row| &row[..]).collect();
     // SAFETY: as the caller says.
     unsafe { form.pack(&panel, inputs, to) };
 }

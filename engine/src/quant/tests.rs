@@ -14,7 +14,9 @@ struct Golden {
 #[test]
 fn quantised_blocks_mean_what_ggml_says() {
     let goldens: HashMap<String, Golden> = serde_json::from_str(GOLDENS).unwrap();
-    for format in [WeightFormat::Q8_0, WeightFormat::Q4K, WeightFormat::Q6K] {
+    use WeightFormat::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Repacked as Anew};
+    let anew = [Repacked::Q5_0, Repacked::Q5_1, Repacked::Q2K, Repacked::Q3K, Repacked::Q5K].map(Anew);
+    for format in [Q8_0, Q4_0, Q4_1, Q4K, Q6K].into_iter().chain(anew) {
         let Golden { bytes, bits } = &goldens[&format.to_string()];
         let bytes: Vec<u8> =
             (0..bytes.len() / 2).map(|i| u8::from_str_radix(&bytes[2 * i..2 * i + 2], 16).unwrap()).collect();
@@ -54,4 +56,68 @@ fn rows_are_whole_blocks() {
 #[should_panic(expected = "256 numbers of Q4_K")]
 fn a_length_that_does_not_fit_is_refused() {
     WeightFormat::Q4K.dequantise(&[0; 145], &mut [0.0; 256]);
+}
+
+/// Blocks of random bits with scales like those of a model.
+fn random_blocks(format: Repacked, blocks: usize) -> Vec<u8> {
+    let (size, halves): (usize, &[usize]) = match format {
+        Repacked::Q5_0 => (22, &[0]),
+        Repacked::Q5_1 => (24, &[0, 2]),
+        Repacked::Q8_1 => (36, &[0, 2]),
+        Repacked::Q2K => (84, &[80, 82]),
+        Repacked::Q3K => (110, &[108]),
+        Repacked::Q5K => (176, &[0, 2]),
+        Repacked::Q8K => (292, &[]),
+    };
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut bytes: Vec<u8> = (0..size * blocks).map(|_| next() as u8).collect();
+    for block in bytes.chunks_exact_mut(size) {
+        for &at in halves {
+            let scale = f16::from_f32((next() % 1000) as f32 * 2e-5 - 0.01);
+            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+        }
+        if format == Repacked::Q8K {
+            block[..4].copy_from_slice(&0.003f32.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn packing_anew_stays_within_its_bound_and_keeps_q5_0() {
+    for format in Repacked::ALL {
+        let stored = WeightFormat::Repacked(format);
+        let bytes = random_blocks(format, 64);
+        let mut numbers = vec![0.0; bytes.len() / stored.block_bytes() * stored.block_numbers()];
+        stored.dequantise(&bytes, &mut numbers);
+        let mut found = vec![0.0; numbers.len()];
+        WeightFormat::Q8_0.dequantise(&format.repack(&bytes), &mut found);
+        let mut largest_share = 0.0f32;
+        for (numbers, found) in numbers.chunks_exact(32).zip(found.chunks_exact(32)) {
+            let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
+            assert!(largest > 0.0, "{format}: the blocks hold something");
+            for (number, found) in numbers.iter().zip(found) {
+                largest_share = largest_share.max((number - found).abs() / largest);
+            }
+        }
+        assert!(largest_share <= Repacked::ERROR_MAX, "{format}: {largest_share}");
+        assert_eq!(largest_share == 0.0, format == Repacked::Q5_0, "{format}: {largest_share}");
+    }
+}
+
+#[test]
+fn blocks_are_widened_wherever_they_lie() {
+    for format in Repacked::ALL {
+        let stored = WeightFormat::Repacked(format);
+        let bytes = random_blocks(format, 3);
+        let moved = [&[0][..], &bytes].concat();
+        let mut numbers = [vec![0.0; 3 * stored.block_numbers()], vec![0.0; 3 * stored.block_numbers()]];
+        stored.dequantise(&bytes, &mut numbers[0]);
+        stored.dequantise(&moved[1..], &mut numbers[1]);
+        assert_eq!(numbers[0], numbers[1], "{format}");
+    }
 }

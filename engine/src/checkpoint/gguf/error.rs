@@ -33,6 +33,14 @@ pub enum GgufError {
         /// What is wrong.
         reason: String,
     },
+    /// A part of a model that is split is not beside the first one.
+    #[error("{path} is missing: the model is split into {parts} files, and all of them must lie in one folder")]
+    MissingPart {
+        /// The part.
+        path: PathBuf,
+        /// How many there are.
+        parts: u64,
+    },
     /// A metadata value is missing.
     #[error("{path} has no {key}: convert the model again with a newer converter")]
     Missing {

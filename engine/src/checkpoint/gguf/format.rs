@@ -1,6 +1,6 @@
 //! The number formats of tensors, as ggml counts and calls them (`enum ggml_type`).
 
-use crate::quant::WeightFormat;
+use crate::quant::{Repacked, WeightFormat};
 use domain::Dtype;
 
 /// The format that ggml counts as `kind`, if it is one that is read.
@@ -8,9 +8,18 @@ pub(in crate::checkpoint) fn format(kind: u32) -> Option<WeightFormat> {
     match kind {
         0 => Some(WeightFormat::Plain(Dtype::F32)),
         1 => Some(WeightFormat::Plain(Dtype::F16)),
+        2 => Some(WeightFormat::Q4_0),
+        3 => Some(WeightFormat::Q4_1),
+        6 => Some(WeightFormat::Repacked(Repacked::Q5_0)),
+        7 => Some(WeightFormat::Repacked(Repacked::Q5_1)),
         8 => Some(WeightFormat::Q8_0),
+        9 => Some(WeightFormat::Repacked(Repacked::Q8_1)),
+        10 => Some(WeightFormat::Repacked(Repacked::Q2K)),
+        11 => Some(WeightFormat::Repacked(Repacked::Q3K)),
         12 => Some(WeightFormat::Q4K),
+        13 => Some(WeightFormat::Repacked(Repacked::Q5K)),
         14 => Some(WeightFormat::Q6K),
+        15 => Some(WeightFormat::Repacked(Repacked::Q8K)),
         30 => Some(WeightFormat::Plain(Dtype::Bf16)),
         _ => None,
     }

@@ -27,6 +27,8 @@ pub(in crate::checkpoint) struct GgufTensor {
     pub(in crate::checkpoint) kind: u32,
     /// Slowest dimension first.
     pub(in crate::checkpoint) shape: Vec<usize>,
+    /// Which of the model's files it is in.
+    pub(in crate::checkpoint) file: usize,
     /// Bytes of the file; up to where the next tensor begins, if the format is not one that is read.
     pub(in crate::checkpoint) range: Range<usize>,
 }
@@ -141,6 +143,6 @@ impl TensorInfo {
                 data.saturating_add(self.offset)
             ))
         })?;
-        Ok(GgufTensor { kind: self.kind, shape, range })
+        Ok(GgufTensor { kind: self.kind, shape, file: 0, range })
     }
 }

@@ -115,7 +115,7 @@ fn a_format_that_is_not_read_is_named_where_it_is_used() {
     let mut bytes = made("mixed.gguf");
     let name = b"blk.0.ffn_down.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).expect("it is there") + name.len() + 4 + 16;
-    bytes[at..at + 4].copy_from_slice(&2u32.to_le_bytes());
+    bytes[at..at + 4].copy_from_slice(&20u32.to_le_bytes());
     let dir = tempfile::TempDir::new().expect("a directory");
     let path = dir.path().join("model.gguf");
     std::fs::write(&path, made("mixed.gguf")).expect("it is written");
@@ -126,15 +126,15 @@ fn a_format_that_is_not_read_is_named_where_it_is_used() {
     let (bytes, formats) = (checkpoint.bytes(), checkpoint.formats());
     let unread: Vec<_> = formats.iter().filter(|share| !share.is_read).collect();
     let [unread] = unread[..] else { panic!("{formats:?}") };
-    assert_eq!((unread.format.as_str(), unread.tensors), ("Q4_0", 1));
+    assert_eq!((unread.format.as_str(), unread.tensors), ("IQ4_NL", 1));
     // The tensor still has the bytes that it was written with.
     assert_eq!(
         (unread.bytes, bytes),
         (whole.tensor(DOWN).expect("it is read").rows().map(<[u8]>::len).sum::<usize>() as u64, whole.bytes())
     );
     assert_eq!(formats.iter().map(|share| share.bytes).sum::<u64>(), bytes);
-    let error = checkpoint.tensor(DOWN).expect_err("Q4_0 is not read").to_string();
-    assert!(error.contains("Q4_0") && error.contains("Q4_K") && error.contains("changed.gguf"), "{error}");
+    let error = checkpoint.tensor(DOWN).expect_err("IQ4_NL is not read").to_string();
+    assert!(error.contains("IQ4_NL") && error.contains("Q4_K_M") && error.contains("changed.gguf"), "{error}");
 }
 
 #[test]

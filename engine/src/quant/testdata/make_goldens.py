@@ -13,7 +13,18 @@ import numpy
 
 BLOCKS = 2
 # Where the f16 scales are: random bits there could be infinite.
-HALVES = {"Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
+HALVES = {
+    "Q8_0": [0],
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q4_K": [0, 2],
+    "Q6_K": [208],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "Q5_K": [0, 2],
+}
 
 
 def golden(generator, name, halves):

@@ -67,7 +67,9 @@ impl Form {
             WeightFormat::Plain(Dtype::F32) => Self::F32,
             WeightFormat::Plain(Dtype::F16) => Self::F16,
             WeightFormat::Plain(Dtype::Bf16) => Self::Bf16,
-            WeightFormat::Q8_0 => Self::Quantised(Quantised::Q8_0),
+            WeightFormat::Q8_0 | WeightFormat::Repacked(_) => Self::Quantised(Quantised::Q8_0),
+            WeightFormat::Q4_0 => Self::Quantised(Quantised::Q4_0),
+            WeightFormat::Q4_1 => Self::Quantised(Quantised::Q4_1),
             WeightFormat::Q4K => Self::Quantised(Quantised::Q4K),
             WeightFormat::Q6K => Self::Quantised(Quantised::Q6K),
         }

@@ -31,7 +31,7 @@ use block::INPUTS;
 use dot::Bytes;
 #[cfg(target_arch = "x86_64")]
 use dot::Vnni;
-use panels::{Q4KPanel, Q6KPanel, Q8Panel, Weights};
+use panels::{Q4_0Panel, Q4_1Panel, Q4KPanel, Q6KPanel, Q8Panel, Weights};
 use pass::{BLOCKS, Pass};
 
 pub(super) use block::prepare;
@@ -46,6 +46,10 @@ pub(super) fn prepared_bytes(inputs: usize) -> usize {
 pub(in crate::cpu) enum Quantised {
     /// See [`Q8Panel`].
     Q8_0,
+    /// See [`Q4_0Panel`].
+    Q4_0,
+    /// See [`Q4_1Panel`].
+    Q4_1,
     /// See [`Q4KPanel`].
     Q4K,
     /// See [`Q6KPanel`].
@@ -57,6 +61,8 @@ impl Quantised {
     pub(super) fn panel_bytes(self, inputs: usize) -> usize {
         match self {
             Self::Q8_0 => panels::bytes::<Q8Panel>(inputs),
+            Self::Q4_0 => panels::bytes::<Q4_0Panel>(inputs),
+            Self::Q4_1 => panels::bytes::<Q4_1Panel>(inputs),
             Self::Q4K => panels::bytes::<Q4KPanel>(inputs),
             Self::Q6K => panels::bytes::<Q6KPanel>(inputs),
         }
@@ -73,6 +79,8 @@ impl Quantised {
         for (output, row) in rows.iter().enumerate() {
             match self {
                 Self::Q8_0 => panels::pack::<Q8Panel>(row, output, panel),
+                Self::Q4_0 => panels::pack::<Q4_0Panel>(row, output, panel),
+                Self::Q4_1 => panels::pack::<Q4_1Panel>(row, output, panel),
                 Self::Q4K => panels::pack::<Q4KPanel>(row, output, panel),
                 Self::Q6K => panels::pack::<Q6KPanel>(row, output, panel),
             }
@@ -91,6 +99,8 @@ impl Quantised {
         };
         match self {
             Self::Q8_0 => panels::widen::<Q8Panel>(panel, output, out),
+            Self::Q4_0 => panels::widen::<Q4_0Panel>(panel, output, out),
+            Self::Q4_1 => panels::widen::<Q4_1Panel>(panel, output, out),
             Self::Q4K => panels::widen::<Q4KPanel>(panel, output, out),
             Self::Q6K => panels::widen::<Q6KPanel>(panel, output, out),
         }
@@ -105,6 +115,8 @@ impl Quantised {
         unsafe {
             match self {
                 Self::Q8_0 => multiply::<Q8Panel>(isa, product),
+                Self::Q4_0 => multiply::<Q4_0Panel>(isa, product),
+                Self::Q4_1 => multiply::<Q4_1Panel>(isa, product),
                 Self::Q4K => multiply::<Q4KPanel>(isa, product),
                 Self::Q6K => multiply::<Q6KPanel>(isa, product),
             }

@@ -12,7 +12,7 @@ use super::block::INPUTS;
 use super::dot::Dot;
 use crate::cpu::kernels::linear::product::PANEL;
 use crate::cpu::simd::{LANES, Simd};
-use crate::quant::{Q4K, Q6K, Q8_0};
+use crate::quant::{Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use half::f16;
 
 /// Steps of a slab.
@@ -137,6 +137,20 @@ fn nibble(input: usize, output: usize) -> (usize, usize) {
     ((step % 4 * PANEL + output) * 4 + input % 4, step / 4 * 4)
 }
 
+/// Writes an output's nibbles of a slab into integers that are 0.
+fn write_nibbles(q: &[u8], output: usize, integers: &mut [u8]) {
+    for (input, &q) in q.iter().enumerate() {
+        let (byte, bit) = nibble(input, output);
+        integers[byte] |= q << bit;
+    }
+}
+
+/// Returns the nibble of this input and output.
+fn read_nibble(integers: &[u8], input: usize, output: usize) -> u8 {
+    let (byte, bit) = nibble(input, output);
+    integers[byte] >> bit & 15
+}
+
 /// As [`nibble`], for the high bits of [`Kind::Six`].
 fn pair(input: usize, output: usize) -> (usize, usize) {
     let step = input / 4;
@@ -189,6 +203,87 @@ impl Weights for Q8Panel {
     }
 }
 
+/// Q4_0: scales `d`, then nibbles.
+pub(super) struct Q4_0Panel;
+
+impl Weights for Q4_0Panel {
+    const SLABS: usize = 1;
+    const HEAD: usize = HALVES_BYTES;
+    const SLAB: usize = PANEL * INPUTS / 2;
+    const INTEGERS: usize = 0;
+    const KIND: Kind = Kind::Nibbles;
+    const BLOCK_BYTES: usize = Q4_0::BYTES;
+    type Block = Q4_0;
+
+    fn read(bytes: &[u8]) -> Q4_0 {
+        Q4_0::read(bytes)
+    }
+
+    fn write(block: &Q4_0, output: usize, group: &mut [u8]) {
+        write_half(group, output, block.d);
+        write_nibbles(&block.q, output, &mut group[Self::HEAD..]);
+    }
+
+    fn widen(group: &[u8], _slab: usize, output: usize, out: &mut [f32]) {
+        let d = half_at(group, output);
+        for (input, out) in out.iter_mut().enumerate() {
+            *out = d * (f32::from(read_nibble(&group[Self::HEAD..], input, output)) - 8.0);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<D: Dot>(d: D, group: *const u8, _slab: *const u8, vector: usize) -> Scales<<D::S as Simd>::V> {
+        // SAFETY: as the caller says.
+        unsafe {
+            let s = d.simd();
+            let scale = s.load_f16(group.cast::<f16>().add(vector * LANES));
+            // The integers are 8 too large. The product is exact.
+            Scales::Offset(scale, s.mul(scale, s.splat(8.0)))
+        }
+    }
+}
+
+/// Q4_1: scales `d`, then `-m`; then nibbles.
+pub(super) struct Q4_1Panel;
+
+impl Weights for Q4_1Panel {
+    const SLABS: usize = 1;
+    const HEAD: usize = 2 * HALVES_BYTES;
+    const SLAB: usize = PANEL * INPUTS / 2;
+    const INTEGERS: usize = 0;
+    const KIND: Kind = Kind::Nibbles;
+    const BLOCK_BYTES: usize = Q4_1::BYTES;
+    type Block = Q4_1;
+
+    fn read(bytes: &[u8]) -> Q4_1 {
+        Q4_1::read(bytes)
+    }
+
+    fn write(block: &Q4_1, output: usize, group: &mut [u8]) {
+        write_half(group, output, block.d);
+        // Kernels subtract it.
+        write_half(&mut group[HALVES_BYTES..], output, -block.m);
+        write_nibbles(&block.q, output, &mut group[Self::HEAD..]);
+    }
+
+    fn widen(group: &[u8], _slab: usize, output: usize, out: &mut [f32]) {
+        let (d, min) = (half_at(group, output), half_at(&group[HALVES_BYTES..], output));
+        for (input, out) in out.iter_mut().enumerate() {
+            *out = d * f32::from(read_nibble(&group[Self::HEAD..], input, output)) - min;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<D: Dot>(d: D, group: *const u8, _slab: *const u8, vector: usize) -> Scales<<D::S as Simd>::V> {
+        // SAFETY: as the caller says.
+        unsafe {
+            let s = d.simd();
+            let scale = s.load_f16(group.cast::<f16>().add(vector * LANES));
+            Scales::Offset(scale, s.load_f16(group.cast::<f16>().add(PANEL + vector * LANES)))
+        }
+    }
+}
+
 /// Q4_K: scales `d`, then `dmin`; in a slab the 64 outputs' scales, their minima, and nibbles.
 pub(super) struct Q4KPanel;
 
@@ -211,10 +306,7 @@ impl Weights for Q4KPanel {
         for (part, slab) in group[Self::HEAD..].chunks_exact_mut(Self::SLAB).enumerate() {
             slab[output] = block.scales[part];
             slab[PANEL + output] = block.mins[part];
-            for input in 0..INPUTS {
-                let (byte, bit) = nibble(input, output);
-                slab[Self::INTEGERS + byte] |= block.q[part * INPUTS + input] << bit;
-            }
+            write_nibbles(&block.q[part * INPUTS..][..INPUTS], output, &mut slab[Self::INTEGERS..]);
         }
     }
 
@@ -223,8 +315,7 @@ impl Weights for Q4KPanel {
         let slab = &group[Self::HEAD + slab * Self::SLAB..];
         let (scale, min) = (d * f32::from(slab[output]), dmin * f32::from(slab[PANEL + output]));
         for (input, out) in out.iter_mut().enumerate() {
-            let (byte, bit) = nibble(input, output);
-            *out = scale * f32::from(slab[Self::INTEGERS + byte] >> bit & 15) - min;
+            *out = scale * f32::from(read_nibble(&slab[Self::INTEGERS..], input, output)) - min;
         }
     }
 

@@ -11,13 +11,14 @@ use crate::quant::WeightFormat;
 use half::f16;
 use proptest::prelude::*;
 
-const FORMATS: [WeightFormat; 3] = [WeightFormat::Q8_0, WeightFormat::Q4K, WeightFormat::Q6K];
+const FORMATS: [WeightFormat; 5] =
+    [WeightFormat::Q8_0, WeightFormat::Q4_0, WeightFormat::Q4_1, WeightFormat::Q4K, WeightFormat::Q6K];
 
 /// Returns a row of random blocks. Integers and small scales take any value, f16 scales are like those of a model.
 fn random_row(numbers: &mut Numbers, format: WeightFormat, inputs: usize) -> Vec<u8> {
     let halves: &[usize] = match format {
-        WeightFormat::Q8_0 => &[0],
-        WeightFormat::Q4K => &[0, 2],
+        WeightFormat::Q8_0 | WeightFormat::Q4_0 => &[0],
+        WeightFormat::Q4_1 | WeightFormat::Q4K => &[0, 2],
         _ => &[208],
     };
     let mut bytes: Vec<u8> =

@@ -1,0 +1,143 @@
+//! Formats of GGUF that no kernel multiplies: candle widens them, and at load they are packed anew as Q8_0.
+//!
+//! This is the one module that knows candle. It reads a row's blocks as ggml defines them
+//! (<https://docs.rs/candle-core>, `quantized::k_quants`), and keeps nothing of candle's: numbers go out.
+//!
+//! Packing anew changes a number by at most [`Repacked::ERROR_MAX`] of the largest of its 32. Q5_0 changes nothing: it
+//! has blocks of 32 and integers of 5 bits with one scale, which Q8_0 keeps.
+
+use super::{Q8_0, half_at};
+use candle_core::CpuStorage;
+use candle_core::quantized::GgmlDType;
+use half::f16;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A format that is packed anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repacked {
+    /// Blocks of 32: 5 bits a number.
+    Q5_0,
+    /// Blocks of 32: 5 bits a number, with an offset.
+    Q5_1,
+    /// Blocks of 32: 8 bits a number, with their sum.
+    Q8_1,
+    /// Blocks of 256: 2 bits a number, with an offset.
+    Q2K,
+    /// Blocks of 256: 3 bits a number.
+    Q3K,
+    /// Blocks of 256: 5 bits a number, with an offset.
+    Q5K,
+    /// Blocks of 256: 8 bits a number, with sums.
+    Q8K,
+}
+
+impl Repacked {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Q5_0, Self::Q5_1, Self::Q8_1, Self::Q2K, Self::Q3K, Self::Q5K, Self::Q8K];
+
+    /// The largest change of a number by packing anew, as a share of the largest magnitude of its 32: half a step of
+    /// 1/127, and what rounding the scale to f16 adds.
+    pub const ERROR_MAX: f32 = (1.0 + 1.0 / 1024.0) / 254.0;
+
+    /// Numbers of a block.
+    pub(super) fn block_numbers(self) -> usize {
+        self.of_candle().block_size()
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(self) -> usize {
+        self.of_candle().type_size()
+    }
+
+    /// Widens whole blocks.
+    pub(super) fn dequantise(self, bytes: &[u8], out: &mut [f32]) {
+        // Candle takes blocks that are aligned like their f16 and f32; those of a file may lie anywhere.
+        let words: Vec<u32>;
+        let aligned = bytes.as_ptr().cast::<u32>().is_aligned();
+        let bytes = if aligned {
+            bytes
+        } else {
+            words = copied(bytes);
+            &as_bytes(&words)[..bytes.len()]
+        };
+        match self.of_candle().from_data(Cow::Borrowed(bytes)).dequantize(out.len()) {
+            Ok(CpuStorage::F32(numbers)) => out.copy_from_slice(&numbers),
+            other => unreachable!("candle widens blocks on the CPU to f32, and not to {other:?}"),
+        }
+    }
+
+    /// Returns whole blocks as blocks of Q8_0.
+    pub(crate) fn repack(self, bytes: &[u8]) -> Vec<u8> {
+        let numbers_of = |bytes: &[u8]| bytes.len() / self.block_bytes() * self.block_numbers();
+        let mut numbers = vec![0.0; numbers_of(bytes)];
+        self.dequantise(bytes, &mut numbers);
+        let mut packed = Vec::with_capacity(numbers.len() / Q8_0::NUMBERS * Q8_0::BYTES);
+        for (block, numbers) in numbers.chunks_exact(Q8_0::NUMBERS).enumerate() {
+            let numbers = numbers.try_into().expect("a block's numbers");
+            let scale = match self {
+                Self::Q5_0 => half_at(bytes, block * self.block_bytes()),
+                _ => Q8_0::scale_of(numbers),
+            };
+            Q8_0::of(numbers, scale).write(&mut packed);
+        }
+        packed
+    }
+
+    fn of_candle(self) -> GgmlDType {
+        match self {
+            Self::Q5_0 => GgmlDType::Q5_0,
+            Self::Q5_1 => GgmlDType::Q5_1,
+            Self::Q8_1 => GgmlDType::Q8_1,
+            Self::Q2K => GgmlDType::Q2K,
+            Self::Q3K => GgmlDType::Q3K,
+            Self::Q5K => GgmlDType::Q5K,
+            Self::Q8K => GgmlDType::Q8K,
+        }
+    }
+}
+
+impl fmt::Display for Repacked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q8_1 => "Q8_1",
+            Self::Q2K => "Q2_K",
+            Self::Q3K => "Q3_K",
+            Self::Q5K => "Q5_K",
+            Self::Q8K => "Q8_K",
+        })
+    }
+}
+
+impl Q8_0 {
+    /// Returns the scale with which the largest of these numbers is 127 or -127.
+    fn scale_of(numbers: &[f32; Self::NUMBERS]) -> f16 {
+        f16::from_f32(numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs())) / 127.0)
+    }
+
+    /// Quantises numbers with this scale.
+    fn of(numbers: &[f32; Self::NUMBERS], d: f16) -> Self {
+        let scale = d.to_f32();
+        let integer = |number: f32| if scale == 0.0 { 0 } else { (number / scale).round() as i8 };
+        Self { d, q: numbers.map(integer) }
+    }
+
+    /// Appends the block's bytes; see [`Q8_0::read`].
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.d.to_le_bytes());
+        to.extend(self.q.iter().map(|&q| q as u8));
+    }
+}
+
+/// Copies bytes to where they are aligned like a u32.
+fn copied(bytes: &[u8]) -> Vec<u32> {
+    let word = |bytes: &[u8]| u32::from_ne_bytes(std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(0)));
+    bytes.chunks(4).map(word).collect()
+}
+
+fn as_bytes(words: &[u32]) -> &[u8] {
+    // SAFETY: every byte of a u32 is a byte, the slice has four for each, and u8 needs no alignment.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
