@@ -20,6 +20,7 @@ const TOP_EXAMPLES: &str = "\
 Examples:
   baton serve                                 the bundled model on http://127.0.0.1:8000
   baton serve --model path/to/Llama-3.2-1B    a Hugging Face directory
+  baton serve --model Qwen/Qwen3-0.6B         a model of a hub, fetched once
   baton decode-worker --listen 127.0.0.1:9011
   baton router --workers 127.0.0.1:9011       one process per role
   baton config show                           every setting, its value and where it came from
@@ -74,6 +75,17 @@ const INFO_EXAMPLES: &str = "\
 Examples:
   baton model info                            the bundled model
   baton model info path/to/model --tensors";
+
+const PULL_EXAMPLES: &str = "\
+Examples:
+  baton model pull Qwen/Qwen3-0.6B
+  baton model pull Qwen/Qwen3-0.6B-GGUF:Q8_0
+  HF_TOKEN=... baton model pull meta-llama/Llama-3.2-1B-Instruct
+  HF_ENDPOINT=https://hub.example.org baton model pull org/name
+
+A transfer that broke goes on where it stopped. `baton serve --model org/name` fetches what is not there yet, and \
+does not ask the hub when the model is complete. Variables: HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, \
+HF_HUB_OFFLINE, HTTPS_PROXY.";
 
 const RANDOM_EXAMPLES: &str = "\
 Examples:
@@ -163,12 +175,25 @@ pub(crate) enum ModelCommand {
     /// Describe a model: shape, parameters, bytes, KV cache per token.
     #[command(after_help = INFO_EXAMPLES)]
     Info {
-        /// Hugging Face directory or GGUF file [default: the bundled model]
-        #[arg(value_name = "DIR|FILE")]
+        /// Hugging Face directory, GGUF file or model of a hub [default: the bundled model]
+        #[arg(value_name = "DIR|FILE|NAME")]
         path: Option<PathBuf>,
         /// List the tensors, too
         #[arg(long)]
         tensors: bool,
+    },
+    /// Fetch a model from a Hugging Face hub into the cache that other tools share, and print where it lies.
+    #[command(after_help = PULL_EXAMPLES)]
+    Pull {
+        /// org/name, org/name:file.gguf, org/name:Q4_K_M or org/name@revision
+        name: String,
+    },
+    /// List the models in the cache.
+    List,
+    /// Remove a model from the cache.
+    Remove {
+        /// org/name
+        name: String,
     },
     /// Write a checkpoint with random weights, for tests and measurements.
     #[command(after_help = RANDOM_EXAMPLES)]

@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod doctor;
 mod error;
+mod hub_model;
 mod model_dir;
 mod output;
 #[cfg(test)]
@@ -49,6 +50,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         }
         Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings.flags())?),
         Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
+        Command::Model(ModelCommand::Pull { name }) => commands::model::pull(&name),
+        Command::Model(ModelCommand::List) => commands::model::list(),
+        Command::Model(ModelCommand::Remove { name }) => commands::model::remove(&name),
         Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
         Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
         Command::Bench(BenchCommand::Transfer(asked)) => commands::bench::transfer(&asked),

@@ -1,6 +1,8 @@
-//! Where the model is: the directory or GGUF file that a person names, or the bundled model.
+//! Where the model is: the directory, the GGUF file or the model of a hub that a person names, or the bundled model.
 
+use crate::hub_model::cached_or_pulled;
 use engine::checkpoint::gguf::GgufFile;
+use hub::{HubError, ModelName};
 use std::path::{Path, PathBuf};
 
 /// The bundled model, from a place where a copy of the project's data may lie.
@@ -11,10 +13,13 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const CONFIG_FILE: &str = "config.json";
 
 /// Why there is no model directory.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum ModelDirError {
     /// Nothing is there.
-    #[error("there is no model at {0}: name a GGUF file or a Hugging Face directory, the one that holds {CONFIG_FILE}")]
+    #[error(
+        "there is no model at {0}: name a GGUF file, a Hugging Face directory (the one that holds {CONFIG_FILE}), or a model \
+         of a hub such as org/name"
+    )]
     Missing(PathBuf),
     /// A directory, but not of a model.
     #[error(
@@ -24,12 +29,41 @@ pub(crate) enum ModelDirError {
     /// The bundled model is in none of its places.
     #[error("the bundled model is not found; looked in {}; name a model with --model DIR", list(.0))]
     NotBundled(Vec<PathBuf>),
+    /// A hub does not give it.
+    #[error(transparent)]
+    Hub(#[from] HubError),
 }
 
-/// The directory of the model at `path`, which may be a file of it, or its GGUF file; an empty path means the bundled
-/// model.
-pub(crate) fn locate(path: &Path) -> Result<PathBuf, ModelDirError> {
-    if path.as_os_str().is_empty() { bundled(&places()) } else { named(path) }
+/// A model that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Located {
+    /// The directory, or the GGUF file.
+    pub(crate) path: PathBuf,
+    /// The name by which a hub knows it; `None`: it lies under a name of its own.
+    pub(crate) name: Option<String>,
+}
+
+/// Finds the model at `path`, which may be a directory, a file in it, a GGUF file, or the name of a model on a hub. An
+/// empty path means the bundled model. What is missing of a hub's model is fetched.
+pub(crate) fn locate(path: &Path) -> Result<Located, ModelDirError> {
+    let here = |path| Located { path, name: None };
+    if path.as_os_str().is_empty() {
+        return bundled(&places()).map(here);
+    }
+    match (named(path), hub_name(path)) {
+        (Err(ModelDirError::Missing(_)), Some(name)) => {
+            let path = cached_or_pulled(&name)?;
+            Ok(Located { path, name: Some(name.to_string()) })
+        }
+        (found, _) => found.map(here),
+    }
+}
+
+/// Returns the name that a path may be on a hub: one whose folder exists here is a path that was mistyped.
+fn hub_name(path: &Path) -> Option<ModelName> {
+    let name = path.to_str()?.parse::<ModelName>().ok()?;
+    let org = name.repo.split('/').next()?;
+    (!Path::new(org).is_dir()).then_some(name)
 }
 
 /// Where digests of weights are remembered, so that no start reads all of them again; `None` without a home directory.
@@ -77,29 +111,37 @@ mod tests {
 
     #[test]
     fn the_bundled_model_is_found_without_a_name() {
-        let dir = locate(Path::new("")).expect("it lies in the source");
+        let dir = locate(Path::new("")).expect("it lies in the source").path;
         assert!(dir.join(CONFIG_FILE).is_file());
     }
 
     #[test]
     fn a_file_stands_for_its_directory() {
         let dir = Path::new(SOURCE).join(BUNDLED);
-        assert_eq!(locate(&dir), Ok(dir.clone()));
-        assert_eq!(locate(&dir.join("model.safetensors")), Ok(dir));
+        let path = |path: &Path| locate(path).expect("it is there").path;
+        assert_eq!(path(&dir), dir);
+        assert_eq!(path(&dir.join("model.safetensors")), dir);
     }
 
     #[test]
     fn a_gguf_file_stands_for_itself() {
         let file = Path::new(SOURCE).join("tests/reference/gguf/mixed.gguf");
-        assert_eq!(locate(&file), Ok(file));
+        assert_eq!(locate(&file).expect("it is there"), Located { path: file, name: None });
     }
 
     #[test]
     fn what_is_no_model_is_said() {
-        let nowhere = PathBuf::from("no/such/model");
-        assert_eq!(locate(&nowhere), Err(ModelDirError::Missing(nowhere)));
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(locate(&source), Err(ModelDirError::NoConfig(source)));
+        assert!(matches!(locate(Path::new("no/such/model")), Err(ModelDirError::Missing(_))));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(matches!(locate(source), Err(ModelDirError::NoConfig(_))));
+    }
+
+    #[test]
+    fn a_name_of_a_hub_is_no_mistyped_path() {
+        assert!(hub_name(Path::new("org/name:Q4_K_M")).is_some());
+        assert_eq!(hub_name(Path::new("src/nothing")), None, "the folder is here: tests run in the crate's");
+        assert_eq!(hub_name(Path::new("./org/name")), None);
+        assert_eq!(hub_name(Path::new("/org/name")), None);
     }
 
     #[test]

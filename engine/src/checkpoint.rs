@@ -22,7 +22,6 @@ use crate::quant::WeightFormat;
 use domain::Dtype;
 use files::{WeightsFile, read};
 use gguf::{GgufError, GgufFile};
-use memmap2::Mmap;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};

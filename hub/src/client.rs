@@ -19,6 +19,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const REDIRECTS_MAX: u32 = 8;
 /// Tries of a request, or of a transfer that makes no progress.
 pub(crate) const TRIES_MAX: u32 = 6;
+/// Tries of a first request that is not answered at all: without a network, a person wants to know it soon.
+pub(crate) const SILENT_TRIES_MAX: u32 = 3;
 /// Longest wait before the next try, whatever the hub asks for.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 /// What a path in a URL keeps as it is.

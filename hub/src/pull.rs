@@ -1,7 +1,7 @@
 //! A whole model: what of it is missing is fetched.
 
 use crate::cache::{Cache, home};
-use crate::client::{Client, TRIES_MAX, Trouble};
+use crate::client::{Client, SILENT_TRIES_MAX, TRIES_MAX, Trouble};
 use crate::download::{Download, partial_path};
 use crate::error::HubError;
 use crate::listing::{HubFile, Listing};
@@ -135,12 +135,11 @@ impl Hub {
             match self.client.listing(name) {
                 Ok(listing) => return Ok(listing),
                 Err(Trouble::Lasting(error)) => return Err(error),
-                Err(Trouble::Passing { reason, status, .. }) if tries == TRIES_MAX => {
-                    let url = self.client.listing_url(name);
-                    return Err(match status {
-                        Some(status) => HubError::Status { url, status, tries },
-                        None => HubError::Unreachable { endpoint: self.client.endpoint.clone(), tries, reason },
-                    });
+                Err(Trouble::Passing { status: Some(status), .. }) if tries == TRIES_MAX => {
+                    return Err(HubError::Status { url: self.client.listing_url(name), status, tries });
+                }
+                Err(Trouble::Passing { reason, status: None, .. }) if tries >= SILENT_TRIES_MAX => {
+                    return Err(HubError::Unreachable { endpoint: self.client.endpoint.clone(), tries, reason });
                 }
                 Err(Trouble::Passing { reason, after, .. }) => {
                     let wait = self.client.wait_after(tries, after);

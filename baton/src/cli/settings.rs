@@ -70,7 +70,8 @@ struct Computes {
 /// Flags of every command that serves.
 #[derive(Debug, Args)]
 struct Common {
-    /// Model to serve: a Hugging Face directory or a GGUF file [default: the bundled model]
+    /// Model to serve: a Hugging Face directory, a GGUF file, or a model of a hub such as org/name or
+    /// org/name:Q4_K_M [default: the bundled model]
     #[arg(long, value_name = "DIR|FILE")]
     model: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]

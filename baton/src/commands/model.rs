@@ -2,6 +2,7 @@
 
 use crate::cli::RandomArgs;
 use crate::error::CommandError;
+use crate::hub_model;
 use crate::model_dir;
 use crate::output::{grouped, human_bytes, print, table};
 use crate::progress::Progress;
@@ -10,11 +11,13 @@ use engine::checkpoint::FormatShare;
 use engine::models::{ModelFiles, ModelInfo};
 use engine::random::RandomSpec;
 use engine::spec::RopeScaling;
+use hub::{CachedModel, Hub, HubError, ModelName, NameError};
 use std::path::{Path, PathBuf};
 
 /// Describes a model; `None`: the bundled one.
 pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandError> {
-    let dir = model_dir::locate(path.as_deref().unwrap_or(Path::new(""))).map_err(|e| CommandError::Usage(e.into()))?;
+    let located = model_dir::locate(path.as_deref().unwrap_or(Path::new("")));
+    let dir = located.map_err(|error| CommandError::Usage(error.into()))?.path;
     let info = ModelFiles::load(&dir)?.describe();
     let mut text = table(&rows(&info, &dir));
     text.push('\n');
@@ -79,6 +82,54 @@ fn formats(shares: &[FormatShare]) -> Vec<[String; 4]> {
         [share.format.clone(), share.tensors.to_string(), human_bytes(share.bytes), note.to_owned()]
     };
     std::iter::once(header).chain(shares.iter().map(row)).collect()
+}
+
+/// Fetches a model from a hub, or what is new of it, and prints where it lies.
+pub(crate) fn pull(name: &str) -> Result<(), CommandError> {
+    let name = parse_name(name)?;
+    let hub = Hub::from_env().map_err(failed)?;
+    let path = hub_model::pull(&hub, &name).map_err(failed)?;
+    Ok(print(&format!("{}\n", path.display()))?)
+}
+
+/// Lists the models in the cache.
+pub(crate) fn list() -> Result<(), CommandError> {
+    let hub = Hub::from_env().map_err(failed)?;
+    let models = hub.cache().list().map_err(failed)?;
+    if models.is_empty() {
+        return Ok(print(&format!("no models in {}\n", hub.cache().folder().display()))?);
+    }
+    let header = ["model", "size", "revisions", ""].map(str::to_owned);
+    let row = |model: &CachedModel| {
+        let revision = |(name, commit): &(String, String)| format!("{name} {}", &commit[..commit.len().min(8)]);
+        let revisions = model.revisions.iter().map(revision).collect::<Vec<_>>().join(", ");
+        let note = if model.incomplete { "not complete: `baton model pull` goes on with it" } else { "" };
+        [model.repo.clone(), human_bytes(model.bytes), revisions, note.to_owned()]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(models.iter().map(row)).collect();
+    Ok(print(&format!("{}\nin {}\n", table(&rows), hub.cache().folder().display()))?)
+}
+
+/// Removes a model from the cache, with all its files and revisions.
+pub(crate) fn remove(name: &str) -> Result<(), CommandError> {
+    let repo = parse_name(name)?.repo;
+    let hub = Hub::from_env().map_err(failed)?;
+    match hub.cache().remove(&repo).map_err(failed)? {
+        Some(bytes) => Ok(print(&format!("removed {repo}: {} are free\n", human_bytes(bytes)))?),
+        None => {
+            let missing =
+                format!("{repo} is not in {}; `baton model list` shows what is", hub.cache().folder().display());
+            Err(CommandError::Usage(missing.into()))
+        }
+    }
+}
+
+fn parse_name(name: &str) -> Result<ModelName, CommandError> {
+    name.parse().map_err(|error: NameError| CommandError::Usage(error.into()))
+}
+
+fn failed(error: HubError) -> CommandError {
+    CommandError::Failed(error.into())
 }
 
 /// Writes a checkpoint with random weights.

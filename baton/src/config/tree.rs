@@ -48,7 +48,8 @@ macro_rules! tree {
 tree! {
     /// The model.
     model: Model {
-        /// Path of the model: a Hugging Face folder or a GGUF file. Empty: the bundled model.
+        /// The model: a Hugging Face folder, a GGUF file, or a model of a hub such as `org/name` or `org/name:Q4_K_M`,
+        /// which is fetched once. Empty: the bundled model.
         path: String = String::new(),
         /// Model name that clients use in requests. Empty: the name of the folder or file.
         name: String = String::new(),

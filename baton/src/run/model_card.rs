@@ -14,9 +14,10 @@ use std::time::UNIX_EPOCH;
 
 /// Reads what the configured model is, with the name that clients call it. Errors: it is not there, or is no model.
 pub(super) fn described(config: &Config) -> Result<ModelDescription, Box<dyn Error>> {
-    let mut model = ModelDescription::read(&model_dir::locate(config.model.path.as_ref())?)?;
-    if !config.model.name.is_empty() {
-        model.name.clone_from(&config.model.name);
+    let located = model_dir::locate(config.model.path.as_ref())?;
+    let mut model = ModelDescription::read(&located.path)?;
+    if let Some(name) = Some(config.model.name.clone()).filter(|name| !name.is_empty()).or(located.name) {
+        model.name = name;
     }
     Ok(model)
 }

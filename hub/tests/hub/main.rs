@@ -187,7 +187,7 @@ fn a_refusal_says_what_helps() {
     assert!(refused(418, "", &[]).contains("status 418"));
     let gone = rig.with(&[("HF_ENDPOINT", "http://127.0.0.1:1")]).pull(&model("o/n"), &mut |_| ());
     let gone = gone.expect_err("nobody listens").to_string();
-    assert!(gone.starts_with("http://127.0.0.1:1 is not reached (6 tries): "), "{gone}");
+    assert!(gone.starts_with("http://127.0.0.1:1 is not reached (3 tries): "), "{gone}");
 }
 
 #[test]

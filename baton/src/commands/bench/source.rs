@@ -24,8 +24,8 @@ impl Source {
     /// Errors: there is none, or it cannot be written.
     pub(super) fn of(model: Option<&Path>, shape: &str, dtype: &str) -> Result<Self, CommandError> {
         if let Some(path) = model {
-            let path = model_dir::locate(path).map_err(|error| CommandError::Usage(error.into()))?;
-            return Ok(Self { path, name: None, _dir: None });
+            let located = model_dir::locate(path).map_err(|error| CommandError::Usage(error.into()))?;
+            return Ok(Self { path: located.path, name: located.name, _dir: None });
         }
         let spec = RandomSpec::named("llama", shape, SEED, Some(parse_dtype(dtype)?))?;
         let dir = tempfile::tempdir()?;

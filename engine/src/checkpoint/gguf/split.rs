@@ -1,8 +1,8 @@
 //! Models that are split into several files, as llama.cpp's `gguf-split` does it: `stem-00001-of-00003.gguf` and so on.
 //! The first one has all metadata; each has a list of the tensors that lie in it.
 
-use super::header::{GgufTensor, parse};
 use super::error::GgufError;
+use super::header::{GgufTensor, parse};
 use super::value::Value;
 use crate::checkpoint::files::WeightsFile;
 use std::collections::BTreeMap;
