@@ -39,7 +39,9 @@ mod verbs;
 mod wire;
 
 pub(crate) use engine::run;
+pub(crate) use error::DeviceError;
 pub(crate) use plan::ReadPlan;
+pub(crate) use wire::ExchangeError;
 
 use crate::agent::config::RdmaConfig;
 use crate::agent::link::Link;
@@ -50,17 +52,17 @@ use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};
 use crate::speed::probe::{PROBE_BYTES, Scratch};
 use crate::wake::Doorbell;
-use error::DeviceError;
 use owner_state::OwnerState;
 use port::Port;
 use reader::{ReaderConnection, ReaderRail, told_as};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::CompletionQueue;
 pub use verbs::RdmaLibraryError;
-use wire::{ExchangeError, kind};
+use wire::kind;
 
 /// Checks that libibverbs is there and has what the lane needs; devices are not looked for.
 ///
@@ -211,8 +213,7 @@ impl Verbs {
         let rails: Vec<_> = (0..self.ports.len()).map(rail).collect();
         let offer = ReaderConnection::offer(&rails, self, fingerprint);
         channel.push(kind::QUEUES, &offer.encode(), None);
-        let lie = |error: ExchangeError| ConnectError::lie(error.to_string());
-        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len()).map_err(lie)?;
+        let answer = owner_state::answer(&wait(&mut channel)?, fingerprint, rails.len())?;
         let (mut connected, mut lacks) = (Vec::new(), Vec::new());
         for (place, (rail, owner)) in rails.into_iter().zip(&answer.rails).enumerate() {
             let rail = rail.and_then(|mut rail| rail.connect(owner).map(|()| rail));
@@ -220,12 +221,12 @@ impl Verbs {
         }
         if connected.iter().all(Option::is_none) {
             let named = |(place, error): (usize, DeviceError)| error.of(self.ports[place].name.as_str());
-            return Err(DeviceError::NoneOf(lacks.into_iter().map(named).collect()).to_string().into());
+            return Err(DeviceError::NoneOf(lacks.into_iter().map(named).collect()).into());
         }
         let owner = OwnerState::new(connected.len());
-        while !owner.begin(&wait(&mut channel)?).map_err(lie)? {}
+        while !owner.begin(&wait(&mut channel)?)? {}
         let way = RdmaWay { owner, ports: self.ports.clone() };
-        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(|error| error.to_string())?;
+        rustix::io::ioctl_fionbio(channel.socket(), true).map_err(io::Error::from)?;
         Ok(Met { number, way: Arc::new(way), channel, rails: connected, lacks })
     }
 

@@ -39,7 +39,7 @@ pub(super) mod kind {
 
 /// How a port is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GidKind {
+pub(crate) enum GidKind {
     InfiniBand,
     RoceV1,
     RoceV2,
@@ -101,7 +101,7 @@ pub(crate) struct KeyedRegion {
 
 /// Why what the other end says of queue pairs, keys and regions is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ExchangeError {
+pub(crate) enum ExchangeError {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error("version {0} of the exchange of queue pairs, where {VERSION} is spoken here")]

@@ -1,6 +1,7 @@
 //! The page through which readers in other processes watch a progress word.
 //!
-//! The owner copies its word there and wakes the threads that sleep on it; readers map it for reading and sleep on its lower half.
+//! The owner copies its word there and wakes the threads that sleep on it. Readers map it for reading and sleep on its
+//! lower half.
 
 use crate::lanes::shm::peer_mapping::{MapError, PeerMapping};
 use crate::memory::Memory;

@@ -2,7 +2,6 @@
 
 use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
-use crate::agent::counts::Refusal;
 use crate::clock::now;
 use crate::memory::RegionId;
 use crate::net::control::ConnectError;
@@ -37,8 +36,8 @@ pub(crate) fn try_out(mut socket: &Socket, region: RegionId, len: u64, at_most: 
             fill(socket, &mut head, begin + at_most).map_err(explain)?;
             let run = match Answer::decode(&head) {
                 Some(Answer::Run(head)) if head.len as usize <= missing => head.len as usize,
-                Some(Answer::Refused { .. }) => return Err("the region to try it with is gone".into()),
-                _ => return Err(ConnectError::refused(Refusal::Answer, "an answer that is none")),
+                Some(Answer::Refused { .. }) => return Err(ConnectError::RegionGone),
+                _ => return Err(ConnectError::NoAnswer),
             };
             fill(socket, &mut scratch[..run], begin + at_most).map_err(explain)?;
             missing -= run;

@@ -1,5 +1,5 @@
-//! A link over `tcp`, as the threads that prepare and post transfers see it: the owner's regions, and the rails, each of
-//! which is a connection that is made anew when it breaks.
+//! A link over `tcp`, as the threads that prepare and post transfers see it: the owner's regions, and the rails, each
+//! of which is a connection that is made anew when it breaks.
 
 use super::asker::Asker;
 use super::plan::{Request, StreamPlan};

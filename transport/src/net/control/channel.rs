@@ -4,6 +4,7 @@
 
 use super::admission_error::AdmissionError;
 use crate::agent::counts::{Counts, Refusal};
+use crate::lanes::shm::peer_mapping::MapError;
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::{SendBuffer, Socket, is_tls};
 use crate::wire_error::WireError;
@@ -64,6 +65,9 @@ pub(crate) enum ChannelError {
     /// The other end breaks the protocol.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// A region of the other end is not what it claims to be.
+    #[error(transparent)]
+    Map(#[from] MapError),
     /// The other end is not served.
     #[error(transparent)]
     NotAdmitted(#[from] AdmissionError),
@@ -94,7 +98,7 @@ impl ChannelError {
     /// What the other end did wrong, if it did.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self {
-            Self::Wire(_) => Some(Refusal::Protocol),
+            Self::Wire(_) | Self::Map(_) => Some(Refusal::Protocol),
             Self::NotAdmitted(error) => Some(error.refusal()),
             Self::Refused(why, _) => Some(*why),
             Self::Tls(_) | Self::TlsNotSet => Some(Refusal::Encryption),

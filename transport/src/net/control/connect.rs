@@ -6,7 +6,6 @@ use super::connect_error::ConnectError;
 use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
-use crate::agent::counts::Refusal;
 use crate::agent::event::TransferReport;
 use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{Link, Way};
@@ -97,7 +96,7 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink
             }
             kind::PROGRESS => {
                 let file = channel.take_descriptor().ok_or(WireError::ProgressWithoutFile)?;
-                progress = Some(ProgressView::new(file).map_err(ConnectError::lie)?);
+                progress = Some(ProgressView::new(file)?);
             }
             kind::READY => break,
             other => return Err(WireError::OutOfPlace(other).into()),
@@ -401,9 +400,7 @@ fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMap
     let Some(offset) = offset else { return Ok((id, None)) };
     let file = channel.take_descriptor().ok_or(WireError::RegionWithoutFile)?;
     let len = usize::try_from(len).map_err(|_| WireError::RegionTooLarge)?;
-    let mapping = PeerMapping::new(file.as_fd(), offset, len);
-    let mapping = mapping.map_err(|error| ChannelError::Refused(Refusal::Protocol, error.to_string()))?;
-    Ok((id, Some(mapping)))
+    Ok((id, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
 }
 
 /// A region that came later than the others.

@@ -5,10 +5,11 @@ use super::hello::IdentityError;
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::rdma::RdmaError;
 use crate::lanes::lane_queue::LaneReadError;
+use crate::lanes::rdma::{DeviceError, ExchangeError};
+use crate::lanes::shm::peer_mapping::MapError;
 use crate::lanes::{Lane, PassedOver, WhyPassed};
 use crate::transfer::{PostError, PrepareError};
 use crate::wire_error::WireError;
-use std::fmt;
 use std::io;
 
 /// Why a peer is not connected, over a lane or a connection of it.
@@ -71,9 +72,21 @@ pub(crate) enum ConnectError {
     /// A read that measures the link cannot be posted.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// The lane fails, for a reason of its own. `refusal`: what the peer did wrong, if it did.
-    #[error("{reason}")]
-    Lane { reason: String, refusal: Option<Refusal> },
+    /// A region or the progress word of the peer is not what it claims to be.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// The peer breaks the protocol of the lane `rdma`.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+    /// No device of this worker can be connected with one of the peer.
+    #[error(transparent)]
+    Devices(#[from] DeviceError),
+    /// The region that a rail is tried with is registered no more.
+    #[error("the region to try it with is gone")]
+    RegionGone,
+    /// The peer answers a read by something else.
+    #[error("an answer that is none")]
+    NoAnswer,
     /// One of several connections failed by the peer's fault, which is counted already.
     #[error(transparent)]
     Counted(Box<ConnectError>),
@@ -89,27 +102,17 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// The peer breaks the protocol of a lane.
-    pub(crate) fn lie(reason: impl fmt::Display) -> Self {
-        Self::refused(Refusal::Protocol, reason)
-    }
-
-    /// The peer does something wrong, in the protocol of a lane.
-    pub(crate) fn refused(why: Refusal, reason: impl fmt::Display) -> Self {
-        Self::Lane { reason: reason.to_string(), refusal: Some(why) }
-    }
-
     /// What the peer did wrong, if it did.
     fn refusal(&self) -> Option<Refusal> {
         match self {
-            Self::Wire(_) => Some(Refusal::Protocol),
+            Self::Wire(_) | Self::Map(_) | Self::Exchange(_) => Some(Refusal::Protocol),
+            Self::NoAnswer => Some(Refusal::Answer),
             Self::Identity(IdentityError::Wire(_)) => Some(Refusal::Protocol),
             Self::Identity(_) => Some(Refusal::Identity),
             Self::Channel(error) => error.refusal(),
             Self::Address { source, .. } | Self::System(source) => {
                 (source.kind() == io::ErrorKind::InvalidData).then_some(Refusal::Encryption)
             }
-            Self::Lane { refusal, .. } => *refusal,
             _ => None,
         }
     }
@@ -140,19 +143,6 @@ impl ConnectError {
             }
             None => self,
         }
-    }
-}
-
-impl From<String> for ConnectError {
-    /// A lane fails, by no fault of the peer.
-    fn from(reason: String) -> Self {
-        Self::Lane { reason, refusal: None }
-    }
-}
-
-impl From<&str> for ConnectError {
-    fn from(reason: &str) -> Self {
-        reason.to_owned().into()
     }
 }
 
