@@ -19,6 +19,7 @@ use crate::transfer::prepared::{Plan, PlanGuard, Prepared};
 use domain::WorkerId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// One contiguous read.
@@ -147,6 +148,13 @@ pub(crate) enum Work {
     Reads(PlanGuard<ReadPlan>),
     /// The peer is asked to send them.
     Stream(PlanGuard<StreamPlan>),
+}
+
+/// Returns a number that no other transfer of this process has had, and that is not 0: so late answers are told from
+/// those to any other transfer.
+pub(crate) fn new_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A transfer that was posted, on its way to its end.

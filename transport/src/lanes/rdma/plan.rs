@@ -4,16 +4,12 @@ use super::RdmaWay;
 use crate::memory::{Memory, RegionId};
 use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::{Plan, Reusable};
-use crate::transfer::{Piece, PrepareError, Run};
+use crate::transfer::{Piece, PrepareError, Run, new_number};
 use domain::WorkerId;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Larger pieces are read in parts, so that a cancelled transfer ends soon and queue pairs share the work evenly.
 pub(super) const READ_BYTES_MAX: usize = 256 << 10;
-
-/// Numbers transfers: unique in a process.
-static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// A prepared transfer.
 pub(crate) struct ReadPlan {
@@ -28,7 +24,7 @@ pub(crate) struct ReadPlan {
 
 impl Reusable for ReadPlan {
     fn reset(mut self) -> Plan {
-        (self.number, self.next) = (NEXT.fetch_add(1, Ordering::Relaxed), Cursor::default());
+        (self.number, self.next) = (new_number(), Cursor::default());
         self.again.clear();
         self.used = 0;
         self.runs.iter_mut().for_each(|run| run.missing = run.bytes);
@@ -99,7 +95,7 @@ impl ReadPlan {
             })
         };
         let runs = runs.into_iter().map(run).collect::<Result<_, _>>()?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = new_number();
         Ok(Self { number, runs, next: Cursor::default(), again: Vec::new(), used: 0 })
     }
 

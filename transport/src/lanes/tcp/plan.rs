@@ -10,10 +10,9 @@ use crate::agent::link::{Link, Way};
 use crate::memory::copy::fetch_to_write;
 use crate::memory::{Memory, RegionId};
 use crate::transfer::prepared::{Plan, Reusable};
-use crate::transfer::{Piece, PrepareError, Run, Work};
+use crate::transfer::{Piece, PrepareError, Run, Work, new_number};
 use domain::KvPart;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a bucket: what one request asks for, and so what one rail is given at once, and what is read again
 /// where a rail fails.
@@ -21,14 +20,6 @@ const BUCKET_BYTES: usize = 1 << 20;
 
 /// Of the memory that bytes will go to, so much is brought into the caches while they are on their way.
 const EXPECTED_BYTES: usize = 256 << 10;
-
-/// Numbers transfers: unique in a process, so that late answers are told from those of any other transfer.
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// A number that no other transfer of this process has.
-pub(super) fn new_number() -> u64 {
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// A prepared transfer.
 pub(crate) struct StreamPlan {
@@ -93,7 +84,7 @@ impl Request {
 impl Reusable for StreamPlan {
     /// Under a new number: late answers to what was asked before are told from those of the next time.
     fn reset(mut self) -> Plan {
-        self.number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.number = new_number();
         (self.missing, self.begun) = (self.landings.len(), Begun::Nothing);
         self.landings.iter_mut().for_each(|landing| landing.landed = false);
         for request in &mut self.requests {

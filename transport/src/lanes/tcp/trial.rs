@@ -1,12 +1,12 @@
 //! How a rail is tried before it is used: reads over its new connection, which no transfer uses yet. May block.
 
-use super::plan::new_number;
 use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
 use crate::clock::now;
 use crate::memory::RegionId;
 use crate::net::control::ConnectError;
 use crate::net::socket::Socket;
+use crate::transfer::new_number;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
