@@ -86,6 +86,37 @@ fn plain_formats_compute_the_same_as_safetensors() {
 }
 
 #[test]
+fn a_model_that_is_split_is_the_same_from_any_of_its_parts() {
+    let dir = TempDir::new().expect("a directory");
+    let spec = RandomSpec::named("llama", "tiny", 31, Some(Dtype::Bf16)).expect("it has a name");
+    let safetensors = dir.path().join("safetensors");
+    spec.write(&safetensors, &mut |_, _| {}).expect("it is written");
+    let safetensors = ModelFiles::load(&safetensors).expect("it loads");
+    let prompt: Vec<Token> = (0..PROMPT).map(|i| i * 7919 % safetensors.spec.vocab as u32).collect();
+    let expected = logits(&safetensors.spec, &safetensors, &prompt);
+
+    let parts = model(&safetensors, "llama").write_split(dir.path(), 3);
+    let digest = |files: &ModelFiles| files.checkpoint.digest(None, &mut |_, _| {}).expect("it is read");
+    let first = ModelFiles::load(&parts[0]).expect("it loads");
+    assert_eq!(first.checkpoint.files(), 3);
+    assert!(logits(&first.spec, &first, &prompt) == expected, "the logits differ");
+    let last = ModelFiles::load(&parts[2]).expect("any part stands for the model");
+    assert_eq!((last.path.clone(), digest(&last)), (parts[2].clone(), digest(&first)));
+
+    let error = |what: &str| format!("{:?}", ModelFiles::load(&parts[0]).expect_err(what));
+    std::fs::copy(&parts[1], &parts[2]).expect("it is copied");
+    let wrong = error("a part is there twice");
+    assert!(wrong.contains("split.no") && wrong.contains("model-00003-of-00003.gguf"), "{wrong}");
+    std::fs::remove_file(&parts[1]).expect("it is removed");
+    let missing = error("a part is missing");
+    assert!(missing.contains("MissingPart") && missing.contains("model-00002-of-00003.gguf"), "{missing}");
+    let alone = dir.path().join("renamed.gguf");
+    std::fs::copy(&parts[0], &alone).expect("it is copied");
+    let renamed = format!("{:?}", ModelFiles::load(&alone).expect_err("the other parts are not known"));
+    assert!(renamed.contains("split.count"), "{renamed}");
+}
+
+#[test]
 fn scaled_rotary_embeddings_are_read() {
     check("llama", "tiny-llama3", Dtype::F32, "llama", false);
     check("phi3", "tiny-longrope", Dtype::F32, "phi3", false);

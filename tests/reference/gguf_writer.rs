@@ -7,7 +7,7 @@ use engine::models::ModelFiles;
 use engine::spec::{Rope, RopeScaling};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What tensors are called, by architecture.
 const NAMES: &str = include_str!("gguf/names.json");
@@ -20,8 +20,13 @@ const ALIGNMENT: usize = 32;
 pub(crate) struct Writer {
     values: Vec<u8>,
     value_count: u64,
-    infos: Vec<u8>,
-    tensor_count: u64,
+    tensors: Vec<Tensor>,
+}
+
+/// A tensor of it.
+struct Tensor {
+    /// Name, shape and kind, as the file has them.
+    info: Vec<u8>,
     data: Vec<u8>,
 }
 
@@ -60,19 +65,16 @@ impl Writer {
 
     /// Adds a tensor.
     fn tensor(&mut self, name: &str, shape: &[usize], dtype: Dtype, rows: &[Vec<u8>]) {
-        self.infos.extend(text(name));
-        self.infos.extend((shape.len() as u32).to_le_bytes());
-        shape.iter().rev().for_each(|&size| self.infos.extend((size as u64).to_le_bytes()));
+        let mut info = text(name);
+        info.extend((shape.len() as u32).to_le_bytes());
+        shape.iter().rev().for_each(|&size| info.extend((size as u64).to_le_bytes()));
         let kind: u32 = match dtype {
             Dtype::F32 => 0,
             Dtype::F16 => 1,
             Dtype::Bf16 => 30,
         };
-        self.infos.extend(kind.to_le_bytes());
-        self.infos.extend((self.data.len() as u64).to_le_bytes());
-        rows.iter().for_each(|row| self.data.extend(row));
-        self.data.resize(self.data.len().next_multiple_of(ALIGNMENT), 0);
-        self.tensor_count += 1;
+        info.extend(kind.to_le_bytes());
+        self.tensors.push(Tensor { info, data: rows.concat() });
     }
 
     /// Adds the vocabulary of `tokenizer`, a byte-level tokenizer.json whose texts are cut as `pre` says.
@@ -96,13 +98,40 @@ impl Writer {
         self.integers("tokenizer.ggml.token_type", &kinds);
     }
 
-    /// The file.
+    /// Writes the file.
     pub(crate) fn write(self, path: &Path) {
-        let counts = [self.tensor_count.to_le_bytes(), self.value_count.to_le_bytes()].concat();
-        let mut file = [b"GGUF", &3u32.to_le_bytes()[..], &counts, &self.values, &self.infos].concat();
+        let mut infos = Vec::new();
+        let mut data: Vec<u8> = Vec::new();
+        for tensor in &self.tensors {
+            infos.extend(&tensor.info);
+            infos.extend((data.len() as u64).to_le_bytes());
+            data.extend(&tensor.data);
+            data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
+        }
+        let counts = [(self.tensors.len() as u64).to_le_bytes(), self.value_count.to_le_bytes()].concat();
+        let mut file = [b"GGUF", &3u32.to_le_bytes()[..], &counts, &self.values, &infos].concat();
         file.resize(file.len().next_multiple_of(ALIGNMENT), 0);
-        file.extend(self.data);
+        file.extend(data);
         std::fs::write(path, file).expect("the file is written");
+    }
+
+    /// Writes the model as so many files, as `gguf-split` does, and returns their paths: the first has all metadata.
+    pub(crate) fn write_split(mut self, folder: &Path, parts: usize) -> Vec<PathBuf> {
+        let all = self.tensors.len();
+        let mut tensors = std::mem::take(&mut self.tensors).into_iter();
+        let mut first = Some(self);
+        (0..parts)
+            .map(|part| {
+                let mut file = first.take().unwrap_or_default();
+                file.tensors = tensors.by_ref().take(all.div_ceil(parts)).collect();
+                file.count("split.no", part);
+                file.count("split.count", parts);
+                file.count("split.tensors.count", all);
+                let path = folder.join(format!("model-{:05}-of-{parts:05}.gguf", part + 1));
+                file.write(&path);
+                path
+            })
+            .collect()
     }
 }
 

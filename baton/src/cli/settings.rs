@@ -72,7 +72,7 @@ struct Computes {
 struct Common {
     /// Model to serve: a Hugging Face directory, a GGUF file, or a model of a hub such as org/name or
     /// org/name:Q4_K_M [default: the bundled model]
-    #[arg(long, value_name = "DIR|FILE")]
+    #[arg(long, value_name = "DIR|FILE|NAME")]
     model: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]
     #[arg(long, value_name = "LEVEL")]
