@@ -56,6 +56,11 @@ impl GgufFile {
         Ok(Self { path, files, values, tensors })
     }
 
+    /// Returns the name that all files of a split model begin with; `None`: it is one file.
+    pub fn split_stem(&self) -> Option<String> {
+        split::stem(&self.path).filter(|_| self.files.len() > 1)
+    }
+
     /// Returns the file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -72,7 +72,9 @@ impl ModelDescription {
     }
 
     fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
-        Ok(Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default()))
+        let description = Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default());
+        let name = file.split_stem().unwrap_or_else(|| description.name.clone());
+        Ok(Self { name, ..description })
     }
 
     fn of_dir(dir: &Path) -> Result<Self, ModelError> {

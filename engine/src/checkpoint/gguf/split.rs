@@ -21,6 +21,11 @@ pub(super) fn first_part(path: &Path) -> PathBuf {
     }
 }
 
+/// Returns the name that the parts begin with, if `path` is named like a part.
+pub(super) fn stem(path: &Path) -> Option<String> {
+    PartName::of(path).map(|name| name.stem)
+}
+
 /// Adds the tensors of the other parts to those of the first one, which is all of `files`.
 ///
 /// # Errors
