@@ -39,12 +39,12 @@ pub(crate) enum ChoreError {
     /// A file without which a check says nothing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    #[error("{0}")]
+    #[error("the files in proto/proto: {0}")]
     Proto(#[from] protox::Error),
     #[error("cannot generate code from the files in proto/proto: {0}")]
     Generate(io::Error),
     /// Cargo says itself what is wrong.
-    #[error("cargo {0} failed")]
+    #[error("`cargo {0}` failed; what it printed says why")]
     Cargo(String),
     /// What `tidy` found.
     #[error("{}\n\ntidy: {} to fix", lines(.0), .0.len())]

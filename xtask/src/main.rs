@@ -52,5 +52,5 @@ fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Resul
     let mut command = std::process::Command::new(env!("CARGO"));
     let status = command.current_dir(root).args(arguments).envs(environment.iter().copied()).status();
     let status = status.map_err(|source| ChoreError::NotRun { command: "cargo".to_owned(), source })?;
-    if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments[0].to_owned())) }
+    if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments.join(" "))) }
 }

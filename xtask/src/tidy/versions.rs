@@ -22,7 +22,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 fn stale(tree: &Tree, row: &str) -> Option<String> {
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
     let at = cells.iter().position(|cell| cell.starts_with("[`"))?;
-    let said = cells[at - 1];
+    let said = *cells.get(at.checked_sub(1)?)?;
     let (name, path) = cells[at].strip_prefix("[`")?.strip_suffix(')')?.split_once("`](")?;
     let path = Path::new(path.strip_prefix(TO_ROOT)?);
     let number = tree.file(path).and_then(|file| constant(file, name));

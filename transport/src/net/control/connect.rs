@@ -174,7 +174,7 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
     let tell = move |agent: &AgentShared, link: Arc<Link>, joined: Result<_, ConnectError>| {
         if let Some(streams) = &agent.streams {
             let joined = joined.inspect_err(|error| {
-                tracing::debug!(worker = agent.config.name, peer = link.name, %error, "a rail stays aside");
+                tracing::debug!(worker = agent.config.name, peer = link.name, rail = rail_number, %error, "a rail stays aside");
             });
             let joined = joined.ok();
             streams.lane_queue().ask(Order::Rejoin(link, rail_number, joined));

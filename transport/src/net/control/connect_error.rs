@@ -165,7 +165,7 @@ pub(crate) enum DialError {
     #[error(transparent)]
     System(#[from] io::Error),
     /// The system starts no thread for it.
-    #[error("no thread to connect it: {0}")]
+    #[error("no thread to dial it, or to compare lanes: {0}")]
     Thread(io::Error),
 }
 
