@@ -14,7 +14,7 @@
 //!
 //! `d`, `dmin` and `m` are f16.
 //!
-//! Kernels multiply these. The other formats that files have are packed anew as Q8_0 when they are loaded
+//! Kernels multiply these. The other formats that files have are repacked as Q8_0 when they are loaded
 //! ([`Repacked`]).
 //!
 //! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own).
@@ -44,7 +44,7 @@ pub enum WeightFormat {
     Q4K,
     /// Blocks of 256: 6 bits a number.
     Q6K,
-    /// A format that is packed anew as Q8_0 when it is loaded.
+    /// A format that is repacked as Q8_0 when it is loaded.
     Repacked(Repacked),
 }
 

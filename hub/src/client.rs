@@ -45,7 +45,7 @@ pub(crate) enum Trouble {
 }
 
 impl Client {
-    /// A client of the hub at `endpoint`. Proxies are those of the environment.
+    /// Makes a client of the hub at `endpoint`. Proxies are those of the environment.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Trouble {
     }
 }
 
-/// TLS by the certificates that this host trusts.
+/// Returns the settings of TLS, with the certificates that this host trusts.
 fn tls() -> Result<TlsConfig, HubError> {
     let found = rustls_native_certs::load_native_certs();
     if let (true, Some(error)) = (found.certs.is_empty(), found.errors.first()) {

@@ -5,7 +5,7 @@ use crate::checksum::Hasher;
 use crate::client::{Client, TRIES_MAX, Trouble};
 use crate::error::HubError;
 use crate::listing::HubFile;
-use crate::pull::Notice;
+use crate::notice::Notice;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(250);
 /// How often a file is fetched anew because its checksum was wrong.
 const CHECKSUM_TRIES_MAX: u32 = 2;
 
-/// Where the file lies and who asks for it.
+/// A file to fetch: where it comes from, and where it goes.
 pub(crate) struct Download<'a> {
     pub(crate) client: &'a Client,
     pub(crate) cache: &'a Cache,

@@ -8,6 +8,7 @@ mod download;
 mod error;
 mod listing;
 mod name;
+mod notice;
 mod pull;
 pub mod select;
 
@@ -15,4 +16,5 @@ pub use cache::{Cache, CachedModel};
 pub use error::HubError;
 pub use listing::{Checksum, HubFile, Listing};
 pub use name::{ModelName, NameError};
-pub use pull::{Hub, Notice};
+pub use notice::Notice;
+pub use pull::Hub;

@@ -6,6 +6,7 @@ use crate::download::{Download, partial_path};
 use crate::error::HubError;
 use crate::listing::{HubFile, Listing};
 use crate::name::ModelName;
+use crate::notice::Notice;
 use crate::select::select;
 use std::fs;
 use std::path::PathBuf;
@@ -24,36 +25,8 @@ pub struct Hub {
     offline: bool,
 }
 
-/// What a pull tells while it goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice<'a> {
-    /// The model was found on the hub.
-    Found {
-        /// Its files.
-        files: usize,
-        /// Their bytes.
-        bytes: u64,
-        /// Bytes that are not here yet.
-        missing: u64,
-    },
-    /// So many bytes of the model are here.
-    Bytes(u64),
-    /// Something failed and is tried again after a wait.
-    Waiting {
-        /// What failed.
-        reason: &'a str,
-        /// The wait.
-        wait: Duration,
-    },
-    /// Another process fetches this file; the pull goes on when that has ended.
-    Locked {
-        /// Path of the file.
-        file: &'a str,
-    },
-}
-
 impl Hub {
-    /// The hub and the cache that the environment names.
+    /// Makes a client of the hub and the cache that the environment names.
     ///
     /// # Errors
     ///
@@ -62,7 +35,7 @@ impl Hub {
         Self::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), FIRST_WAIT)
     }
 
-    /// The hub and the cache that these variables name. `first_wait` is the wait before a second try; each further
+    /// Makes a client of the hub and the cache that these variables name. `first_wait` is the wait before a second try; each further
     /// one is twice as long.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! Formats of GGUF that no kernel multiplies: candle widens them, and at load they are packed anew as Q8_0.
+//! Formats of GGUF that no kernel multiplies: candle widens them, and at load they are repacked as Q8_0.
 //!
 //! This is the one module that knows candle. It reads a row's blocks as ggml defines them
 //! (<https://docs.rs/candle-core>, `quantized::k_quants`), and keeps nothing of candle's: numbers go out.
 //!
-//! Packing anew changes a number by at most [`Repacked::ERROR_MAX`] of the largest of its 32. Q5_0 changes nothing: it
+//! Repacking changes a number by at most [`Repacked::ERROR_MAX`] of the largest of its 32. Q5_0 changes nothing: it
 //! has blocks of 32 and integers of 5 bits with one scale, which Q8_0 keeps.
 
 use super::{Q8_0, half_at};
@@ -13,7 +13,7 @@ use half::f16;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A format that is packed anew.
+/// A format that is repacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Repacked {
     /// Blocks of 32: 5 bits a number.
@@ -36,16 +36,16 @@ impl Repacked {
     /// All of them.
     pub const ALL: [Self; 7] = [Self::Q5_0, Self::Q5_1, Self::Q8_1, Self::Q2K, Self::Q3K, Self::Q5K, Self::Q8K];
 
-    /// The largest change of a number by packing anew, as a share of the largest magnitude of its 32: half a step of
+    /// The largest change of a number by repacking, as a share of the largest magnitude of its 32: half a step of
     /// 1/127, and what rounding the scale to f16 adds.
     pub const ERROR_MAX: f32 = (1.0 + 1.0 / 1024.0) / 254.0;
 
-    /// Numbers of a block.
+    /// Returns the numbers of a block.
     pub(super) fn block_numbers(self) -> usize {
         self.of_candle().block_size()
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub(super) fn block_bytes(self) -> usize {
         self.of_candle().type_size()
     }

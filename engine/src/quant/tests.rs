@@ -14,9 +14,9 @@ struct Golden {
 #[test]
 fn quantised_blocks_mean_what_ggml_says() {
     let goldens: HashMap<String, Golden> = serde_json::from_str(GOLDENS).unwrap();
-    use WeightFormat::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Repacked as Anew};
-    let anew = [Repacked::Q5_0, Repacked::Q5_1, Repacked::Q2K, Repacked::Q3K, Repacked::Q5K].map(Anew);
-    for format in [Q8_0, Q4_0, Q4_1, Q4K, Q6K].into_iter().chain(anew) {
+    use WeightFormat::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Repacked as Stored};
+    let repacked = [Repacked::Q5_0, Repacked::Q5_1, Repacked::Q2K, Repacked::Q3K, Repacked::Q5K].map(Stored);
+    for format in [Q8_0, Q4_0, Q4_1, Q4K, Q6K].into_iter().chain(repacked) {
         let Golden { bytes, bits } = &goldens[&format.to_string()];
         let bytes: Vec<u8> =
             (0..bytes.len() / 2).map(|i| u8::from_str_radix(&bytes[2 * i..2 * i + 2], 16).unwrap()).collect();
@@ -88,7 +88,7 @@ fn random_blocks(format: Repacked, blocks: usize) -> Vec<u8> {
 }
 
 #[test]
-fn packing_anew_stays_within_its_bound_and_keeps_q5_0() {
+fn repacking_stays_within_its_bound_and_keeps_q5_0() {
     for format in Repacked::ALL {
         let stored = WeightFormat::Repacked(format);
         let bytes = random_blocks(format, 64);

@@ -59,7 +59,7 @@ fn model(name: &str) -> ModelName {
     name.parse().expect("a name")
 }
 
-fn ranges(requests: &[server::Request]) -> Vec<Option<&str>> {
+fn ranges(requests: &[server::SeenRequest]) -> Vec<Option<&str>> {
     requests.iter().map(|request| request.headers.get("range").map(String::as_str)).collect()
 }
 

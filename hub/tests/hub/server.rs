@@ -22,7 +22,7 @@ pub enum Fault {
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct SeenRequest {
     pub path: String,
     pub headers: BTreeMap<String, String>,
 }
@@ -31,7 +31,7 @@ pub struct Request {
 struct State {
     commit: String,
     files: BTreeMap<String, Vec<u8>>,
-    requests: Vec<Request>,
+    requests: Vec<SeenRequest>,
     /// For requests of the bytes of large files.
     faults: VecDeque<Fault>,
     /// For requests of the description.
@@ -83,13 +83,14 @@ impl FakeHub {
     }
 
     /// Takes the requests that came since the last call.
-    pub fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<SeenRequest> {
         std::mem::take(&mut self.state.lock().expect("no panic").requests)
     }
 
     /// Takes the requests that came for the bytes of files.
-    pub fn transfers(&self) -> Vec<Request> {
-        let is_transfer = |request: &Request| request.path.starts_with("/store/") || request.path.ends_with(".json");
+    pub fn transfers(&self) -> Vec<SeenRequest> {
+        let is_transfer =
+            |request: &SeenRequest| request.path.starts_with("/store/") || request.path.ends_with(".json");
         self.requests().into_iter().filter(is_transfer).collect()
     }
 
@@ -143,7 +144,7 @@ fn is_large(path: &str) -> bool {
     path.ends_with(".safetensors") || path.ends_with(".gguf")
 }
 
-fn send_bytes(stream: &TcpStream, request: &Request, mut bytes: Vec<u8>, fault: Option<Fault>) -> Option<()> {
+fn send_bytes(stream: &TcpStream, request: &SeenRequest, mut bytes: Vec<u8>, fault: Option<Fault>) -> Option<()> {
     let from: Option<usize> =
         request.headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
     let total = bytes.len();
@@ -179,7 +180,7 @@ fn answer(mut stream: &TcpStream, status: u16, headers: &str, body: &[u8]) -> Op
     stream.write_all(body).ok()
 }
 
-fn read_request(stream: &TcpStream) -> Option<Request> {
+fn read_request(stream: &TcpStream) -> Option<SeenRequest> {
     let mut lines = BufReader::with_capacity(1, stream).lines();
     let first = lines.next()?.ok()?;
     let path = first.split(' ').nth(1)?.to_owned();
@@ -192,5 +193,5 @@ fn read_request(stream: &TcpStream) -> Option<Request> {
         };
     }
     let path = path.split('?').next().unwrap_or(&path).to_owned();
-    Some(Request { path, headers })
+    Some(SeenRequest { path, headers })
 }
