@@ -18,7 +18,7 @@ use ureq::http::{Response, StatusCode};
 const PIECE_BYTES: usize = 1 << 20;
 /// How often another process's lock is tried.
 const LOCK_RETRY: Duration = Duration::from_millis(250);
-/// How often a file is fetched anew because its checksum was wrong.
+/// How often a file is fetched whose checksum is wrong.
 const CHECKSUM_TRIES_MAX: u32 = 2;
 
 /// A file to fetch: where it comes from, and where it goes.

@@ -35,8 +35,8 @@ impl Hub {
         Self::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), FIRST_WAIT)
     }
 
-    /// Makes a client of the hub and the cache that these variables name. `first_wait` is the wait before a second try; each further
-    /// one is twice as long.
+    /// Makes a client of the hub and the cache that these variables name. `first_wait` is the wait before a second try;
+    /// each further wait is twice as long.
     ///
     /// # Errors
     ///
