@@ -35,7 +35,7 @@ pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
     }
     let (mut map, mut failed) = (Map::default(), Vec::new());
     for url in &args.urls {
-        let place = scrape::Place::parse(url).map_err(|error| CommandError::Usage(error.into()))?;
+        let place = scrape::ProcessAddress::parse(url).map_err(|error| CommandError::Usage(error.into()))?;
         let told = scrape::ask(&place, "/metrics").and_then(|metrics| Ok((metrics, scrape::ask(&place, "/lanes")?)));
         match told.and_then(|(metrics, lanes)| map.add(&metrics, &lanes)) {
             Ok(()) => {}

@@ -13,7 +13,7 @@ pub struct Decode;
 
 impl Role for Decode {
     fn judge(&self, submit: &Submit) -> Result<(), Refusal> {
-        match submit.part {
+        match submit.assignment {
             Assignment::Decode { .. } | Assignment::TakeOver { .. } | Assignment::Whole => Ok(()),
             Assignment::Prefill { .. } => {
                 Err(Refusal::OtherRole("a decode worker does not compute prompts for others"))

@@ -153,7 +153,7 @@ fn submit(request: u64) -> Vec<u8> {
     proto::session::encode_to_worker(&ToWorker::Submit(Submit {
         request: RequestId(request),
         epoch: Epoch(1),
-        part: Assignment::Decode { prefill: WorkerId(1) },
+        assignment: Assignment::Decode { prefill: WorkerId(1) },
         choices: vec![(Choice(0), [].into())],
         prompt: [1, 2, 3, 4, 5].into(),
         params: Arc::new(SamplingParams::default()),

@@ -111,7 +111,7 @@ pub struct Submit {
     /// The attempt.
     pub epoch: Epoch,
     /// What this worker shall do.
-    pub part: Assignment,
+    pub assignment: Assignment,
     /// The sequences to make: choice and the tokens already committed to the client (all empty on the first attempt).
     pub choices: Vec<(Choice, Arc<[Token]>)>,
     /// Prompt of the client.

@@ -65,7 +65,7 @@ pub trait Device: Send {
 pub unsafe trait PoolMemory: Send + Sync {
     /// First byte.
     fn as_ptr(&self) -> *mut u8;
-    /// Returns bytes.
+    /// Returns the number of bytes.
     fn len(&self) -> usize;
     /// Returns whether it has none.
     fn is_empty(&self) -> bool {

@@ -41,7 +41,7 @@ fn session() -> Vec<Vec<u8>> {
     let submit = Submit {
         request: RequestId(1),
         epoch: Epoch(2),
-        part: Assignment::Prefill { decode: WorkerId(3) },
+        assignment: Assignment::Prefill { decode: WorkerId(3) },
         choices: vec![(Choice(0), vec![4, 5].into()), (Choice(1), vec![].into())],
         prompt: vec![6, 7, 8].into(),
         params: Arc::new(SamplingParams { max_tokens: 9, logit_bias: vec![(10, 0.5)], ..SamplingParams::default() }),

@@ -13,7 +13,7 @@
 
 mod accounts;
 
-use accounts::{Account, Accounts, Ends, Place};
+use accounts::{Account, AccountId, Accounts, Ends};
 use domain::Tenant;
 use domain::planted_bugs::{self, Bug};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ struct Node {
     /// Whose it is, if it is taken.
     tenant: Option<Tenant>,
     /// Where that one's account is, if it has one.
-    account: Option<Place>,
+    account: Option<AccountId>,
     /// It is in a lower place too, or is to be written there.
     cold: bool,
     /// It may be given up, and is between these of its tenant's, cold or warm as it is.
@@ -238,12 +238,12 @@ impl Tenants {
     }
 
     /// Returns the account of the tenant; `None`: it has no quota.
-    fn open(&mut self, tenant: Tenant) -> Option<Place> {
+    fn open(&mut self, tenant: Tenant) -> Option<AccountId> {
         self.quota_of(tenant).map(|_| self.accounts.open(tenant))
     }
 
     /// Changes what a tenant has, if it has an account.
-    fn change(&mut self, place: Option<Place>, change: impl FnOnce(&mut Account)) {
+    fn change(&mut self, place: Option<AccountId>, change: impl FnOnce(&mut Account)) {
         let (Some(place), Some(quota)) = (place, self.quota) else { return };
         let account = &mut self.accounts[place];
         change(account);

@@ -75,7 +75,7 @@ impl Placement {
         cancel(&self.workers, journey, None, out);
         journey.go_elsewhere(decision);
         self.counters.replays += 1;
-        // Taken out while `submit` reads it beside the counters.
+        // Taken out while `send_submits` reads it beside the counters.
         let journey = self.journeys.remove(&request).expect("it was there above");
         self.send_submits(now, &journey, out);
         self.journeys.insert(request, journey);
@@ -124,7 +124,7 @@ pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, assignment:
     Submit {
         request: journey.request.id,
         epoch,
-        part: assignment,
+        assignment,
         choices: journey.open_choices(),
         prompt: Arc::clone(&journey.request.prompt),
         params: Arc::clone(&journey.request.params),

@@ -432,7 +432,7 @@ impl<'a> Pricing<'a> {
         seconds(held.host, rates.host_tokens_per_s).max(seconds(held.disk, rates.disk_tokens_per_s))
     }
 
-    /// Returns the same worker, where it fetches the prefix before it computes.
+    /// Prices the same worker, where it fetches the prefix before it computes.
     fn fetch_first(&self, worker: &Worker, here: Cost, Prefix { holder, load_s }: Prefix) -> Cost {
         let rates = worker.rates(&self.assumed);
         let bytes = u64::from(holder.tokens - here.cached_tokens) * self.config.token_bytes;

@@ -14,7 +14,7 @@ use worker::WorkerBlocks;
 
 /// Where a worker has a block, the fastest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum BlockTier {
     /// On its device.
     Device,
     /// In its host tier.
@@ -68,14 +68,14 @@ impl PrefixIndex {
     pub(crate) fn insert(&mut self, worker: WorkerId, links: &[BlockLink]) {
         for &link in links {
             if self.has(worker, link.hash) || self.make_room(worker, link.parent) {
-                self.change(worker, |blocks| blocks.put(link, Place::Device));
+                self.change(worker, |blocks| blocks.put(link, BlockTier::Device));
             }
         }
     }
 
     /// The worker has these blocks in a tier, and not on its device. That is no use of them: those that were not
     /// known take no other's room, and go first.
-    pub(crate) fn lower(&mut self, worker: WorkerId, links: &[BlockLink], place: Place) {
+    pub(crate) fn lower(&mut self, worker: WorkerId, links: &[BlockLink], place: BlockTier) {
         for &link in links {
             if self.has(worker, link.hash) || self.entries < self.entries_max {
                 self.change(worker, |blocks| blocks.lower(link, place));

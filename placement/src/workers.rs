@@ -1,7 +1,7 @@
 //! The workers that are up: what they reported, and what was given to them since.
 
 use crate::config::Rates;
-use crate::index::{Held, Place, PrefixIndex};
+use crate::index::{BlockTier, Held, PrefixIndex};
 use crate::overload::Load;
 use domain::session::{PeerInfo, Report, Role};
 use domain::{BlockHash, Incarnation, Time, WorkerId};
@@ -397,8 +397,8 @@ impl Workers {
         // Reports say what changed on balance, so no block is in two lists; were one, it would count as held in
         // the faster place.
         self.index.remove(id, &removed);
-        self.index.lower(id, &disk, Place::Disk);
-        self.index.lower(id, &host, Place::Host);
+        self.index.lower(id, &disk, BlockTier::Disk);
+        self.index.lower(id, &host, BlockTier::Host);
         self.index.insert(id, &added);
         Reported::Taken
     }

@@ -13,7 +13,7 @@ pub struct Prefill;
 
 impl Role for Prefill {
     fn judge(&self, submit: &Submit) -> Result<(), Refusal> {
-        match submit.part {
+        match submit.assignment {
             Assignment::Prefill { .. } => Ok(()),
             Assignment::Decode { .. } | Assignment::TakeOver { .. } | Assignment::Whole => {
                 Err(Refusal::OtherRole("a prefill worker does not decode"))

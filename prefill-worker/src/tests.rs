@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use worker::{Refusal, Role};
 
-fn submit(part: Assignment) -> Submit {
+fn submit(assignment: Assignment) -> Submit {
     Submit {
         request: RequestId(1),
         epoch: Epoch(1),
-        part,
+        assignment,
         choices: vec![(Choice(0), [].into())],
         prompt: [1, 2, 3].into(),
         params: Arc::new(SamplingParams::default()),
@@ -27,8 +27,8 @@ fn submit(part: Assignment) -> Submit {
 fn prompts_that_are_handed_off_are_taken_and_nothing_else_is() {
     let peer = WorkerId(2);
     assert_eq!(Prefill.judge(&submit(Assignment::Prefill { decode: peer })), Ok(()));
-    for part in [Assignment::Decode { prefill: peer }, Assignment::TakeOver { from: peer }, Assignment::Whole] {
-        let refusal = Prefill.judge(&submit(part)).expect_err("it does not decode");
+    for assignment in [Assignment::Decode { prefill: peer }, Assignment::TakeOver { from: peer }, Assignment::Whole] {
+        let refusal = Prefill.judge(&submit(assignment)).expect_err("it does not decode");
         assert_eq!(refusal, Refusal::OtherRole("a prefill worker does not decode"));
         assert_eq!(refusal.failure(), Failure::Engine, "the router tries another worker");
     }

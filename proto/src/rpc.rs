@@ -12,15 +12,15 @@
 
 mod client;
 mod codec;
+mod connection_slots;
 mod gate;
-mod places;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use client::open;
+pub use connection_slots::PortLimits;
 pub use gate::Gate;
-pub use places::PortLimits;
 pub use server::{Outgoing, Stranger, serve};
 pub use tonic::{Code, Status};
 

@@ -135,7 +135,7 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
 }
 
 fn submit_to_wire(submit: &Submit) -> wire::Submit {
-    let part = match submit.part {
+    let part = match submit.assignment {
         Assignment::Prefill { decode } => submit::Part::PrefillFor(decode.0),
         Assignment::Decode { prefill } => submit::Part::DecodeFrom(prefill.0),
         Assignment::TakeOver { from } => submit::Part::TakeOverFrom(from.0),
@@ -167,7 +167,7 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
 fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
     not_empty(&submit.choices, "Submit.choices")?;
     not_empty(&submit.prompt, "Submit.prompt")?;
-    let part = match required(submit.part, "Submit.part")? {
+    let assignment = match required(submit.part, "Submit.part")? {
         submit::Part::PrefillFor(decode) => Assignment::Prefill { decode: WorkerId(decode) },
         submit::Part::DecodeFrom(prefill) => Assignment::Decode { prefill: WorkerId(prefill) },
         submit::Part::TakeOverFrom(from) => Assignment::TakeOver { from: WorkerId(from) },
@@ -179,7 +179,7 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
     Ok(Submit {
         request: RequestId(submit.request),
         epoch: Epoch(submit.epoch),
-        part,
+        assignment,
         choices: submit.choices.into_iter().map(sequence).collect::<Result<_, WireError>>()?,
         prompt: submit.prompt.into(),
         params: Arc::new(sampling_from_wire(required(submit.params, "Submit.params")?)?),

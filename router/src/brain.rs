@@ -19,7 +19,7 @@ use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use telemetry::failpoint::{self, Place};
+use telemetry::failpoint::{self, FailPoint};
 use telemetry::metrics::{self, Gauge, Outcome, Stale};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -190,7 +190,7 @@ impl Brain {
         };
         match proto::session::decode_from_worker(&bytes) {
             Ok(message) => {
-                failpoint::pass(Place::SessionGot, message.name());
+                failpoint::pass(FailPoint::SessionGot, message.name());
                 self.handle(Event::Worker { id: worker, message });
             }
             Err(error) => {
@@ -339,7 +339,7 @@ impl Brain {
         } else if self.links.send(worker, bytes) == Err(LinkFull) {
             told.stuck.push(worker);
         }
-        failpoint::pass(Place::SessionSent, message.name());
+        failpoint::pass(FailPoint::SessionSent, message.name());
     }
 
     /// Brings the metrics up to the placement's counters and index.

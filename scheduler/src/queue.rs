@@ -11,13 +11,13 @@ pub(crate) type Age = (Time, SeqKey);
 
 /// Where a job stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// It never ran.
     new: bool,
     age: Age,
 }
 
-impl Place {
+impl Position {
     fn of(job: &Job, new: bool) -> Self {
         Self { new: new != planted_bugs::is(Bug::PreemptedLast), age: (job.arrived, job.key) }
     }
@@ -31,24 +31,24 @@ impl Place {
 /// The waiting jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    jobs: BTreeMap<Place, Job>,
+    jobs: BTreeMap<Position, Job>,
     preempted: usize,
 }
 
 impl Queue {
     /// Adds a new job, behind all that arrived before it.
     pub(crate) fn push(&mut self, job: Job) {
-        self.jobs.insert(Place::of(&job, true), job);
+        self.jobs.insert(Position::of(&job, true), job);
     }
 
     /// Adds a job whose sequence ran before: in front of all new ones, and among its like by age.
     pub(crate) fn push_preempted(&mut self, job: Job) {
         self.preempted += 1;
-        self.jobs.insert(Place::of(&job, false), job);
+        self.jobs.insert(Position::of(&job, false), job);
     }
 
     /// Returns the first job, or the next one behind that at `place`.
-    pub(crate) fn behind(&self, place: Option<Place>) -> Option<(Place, Job)> {
+    pub(crate) fn behind(&self, place: Option<Position>) -> Option<(Position, Job)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
         if planted_bugs::is(Bug::LaterJobFirst) {
             return self.jobs.range((Bound::Unbounded, from)).next_back().map(|(&place, &job)| (place, job));
@@ -57,29 +57,29 @@ impl Queue {
     }
 
     /// Takes the job at `place` away.
-    pub(crate) fn take(&mut self, place: Place) {
+    pub(crate) fn take(&mut self, place: Position) {
         if self.jobs.remove(&place).is_some() && place.is_preempted() {
             self.preempted -= 1;
         }
     }
 
     /// Returns the place of the job of this age, if it waits.
-    pub(crate) fn place(&self, age: Age) -> Option<Place> {
-        [false, true].map(|new| Place { new, age }).into_iter().find(|place| self.jobs.contains_key(place))
+    pub(crate) fn place(&self, age: Age) -> Option<Position> {
+        [false, true].map(|new| Position { new, age }).into_iter().find(|place| self.jobs.contains_key(place))
     }
 
     /// Returns the job at `place`.
-    pub(crate) fn job(&self, place: Place) -> Option<&Job> {
+    pub(crate) fn job(&self, place: Position) -> Option<&Job> {
         self.jobs.get(&place)
     }
 
     /// Returns what the job at `place` waits for, to be changed.
-    pub(crate) fn kind_mut(&mut self, place: Place) -> Option<&mut Kind> {
+    pub(crate) fn kind_mut(&mut self, place: Position) -> Option<&mut Kind> {
         self.jobs.get_mut(&place).map(|job| &mut job.kind)
     }
 
     /// Returns all jobs, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &Job)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Position, &Job)> {
         self.jobs.iter().map(|(&place, job)| (place, job))
     }
 

@@ -3,7 +3,7 @@
 #[cfg(feature = "explore")]
 mod explore;
 
-use crate::queue::{Age, Place, Queue};
+use crate::queue::{Age, Position, Queue};
 use crate::{Added, Admitted, Headway, Job, Kind, KvSpace, Opened, Schedule, SchedulerConfig, Work};
 use domain::planted_bugs::{self, Bug};
 use domain::{SeqKey, Time};
@@ -57,7 +57,7 @@ pub struct Scheduler {
     arrivals: HashMap<SeqKey, Time>,
     /// The job that found no memory, and the count of what was given back until then. No job behind it gets any before
     /// that count has changed.
-    short: Option<(Place, u64)>,
+    short: Option<(Position, u64)>,
     /// The count at which there was nothing to admit between steps; `None` since anything else changed.
     settled: Option<u64>,
 }
@@ -251,7 +251,11 @@ impl Scheduler {
         self.room_tokens(self.waiting.iter().take_while(|(_, job)| job.key != key), is_held)
     }
 
-    fn room_tokens<'a>(&self, jobs: impl Iterator<Item = (Place, &'a Job)>, is_held: impl Fn(SeqKey) -> bool) -> u64 {
+    fn room_tokens<'a>(
+        &self,
+        jobs: impl Iterator<Item = (Position, &'a Job)>,
+        is_held: impl Fn(SeqKey) -> bool,
+    ) -> u64 {
         let wants = jobs.filter(|&(place, job)| !(place.is_preempted() && is_held(job.key)));
         wants.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
     }
@@ -355,7 +359,7 @@ impl Scheduler {
     }
 
     /// Opens the sequence of a job, which leaves the queue then, or for good if it can never run.
-    fn open(&mut self, kv: &mut dyn KvSpace, place: Place, job: &Job, before: Before) -> Opened {
+    fn open(&mut self, kv: &mut dyn KvSpace, place: Position, job: &Job, before: Before) -> Opened {
         let possible = self.is_possible(job);
         let opened = if possible { kv.open(job.key, job.tokens, before.tokens) } else { Opened::Never };
         match opened {
@@ -370,13 +374,13 @@ impl Scheduler {
     }
 
     /// Removes the job. Jobs behind it may find that they lack less.
-    fn leave(&mut self, place: Place) {
+    fn leave(&mut self, place: Position) {
         self.waiting.take(place);
         (self.short, self.settled) = (None, None);
     }
 
     /// Returns whether the job there found no memory, and nothing was given back since.
-    fn is_short(&self, kv: &mut dyn KvSpace, place: Place) -> bool {
+    fn is_short(&self, kv: &mut dyn KvSpace, place: Position) -> bool {
         self.short == Some((place, kv.given_back()))
     }
 

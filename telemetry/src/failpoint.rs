@@ -6,7 +6,7 @@
 
 /// Where a process passes messages and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FailPoint {
     /// A message to a peer was sent.
     PeerSent,
     /// A message of a peer arrived and is about to be handled.
@@ -23,7 +23,7 @@ pub enum Place {
 
 /// Notes that the process passes a step. With the feature `failpoints`, it may die or stand still there.
 #[inline(always)]
-pub fn pass(place: Place, kind: &'static str) {
+pub fn pass(place: FailPoint, kind: &'static str) {
     #[cfg(feature = "failpoints")]
     armed::pass(place, kind);
     #[cfg(not(feature = "failpoints"))]
@@ -32,7 +32,7 @@ pub fn pass(place: Place, kind: &'static str) {
 
 #[cfg(feature = "failpoints")]
 mod armed {
-    use super::Place;
+    use super::FailPoint;
     use rustix::process::{Signal, getpid, kill_process};
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ mod armed {
         ARMED.get_or_init(read).as_ref()
     }
 
-    pub(super) fn pass(place: Place, kind: &'static str) {
+    pub(super) fn pass(place: FailPoint, kind: &'static str) {
         let Some(armed) = armed().filter(|armed| armed.place == format!("{place:?}") && armed.kind == kind) else {
             return;
         };

@@ -76,9 +76,9 @@ fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
 }
 
 /// What it costs to take a prompt.
-fn submit(mut rig: Rig, part: Assignment, tokens: u32, choices: u16) -> (usize, usize) {
+fn submit(mut rig: Rig, assignment: Assignment, tokens: u32, choices: u16) -> (usize, usize) {
     let request = Asked { choices, ..Asked::new(1, prompt(tokens, 1), 100) };
-    let told = Rig::told(&ToWorker::Submit(request.submit(part)));
+    let told = Rig::told(&ToWorker::Submit(request.submit(assignment)));
     count(|| rig.handle(told))
 }
 

@@ -355,7 +355,7 @@ impl Process {
     /// What this worker is asked for.
     fn submit(&self, request: RequestId) -> Submit {
         let scope = self.scope;
-        let (part, max_tokens) = match (scope.is_reader(self.worker), scope.source) {
+        let (assignment, max_tokens) = match (scope.is_reader(self.worker), scope.source) {
             (true, Source::Cached) => (Assignment::Whole, 1),
             (true, _) => (Assignment::Decode { prefill: OWNER }, 2),
             // Nobody takes anything over.
@@ -366,7 +366,7 @@ impl Process {
         Submit {
             request,
             epoch: EPOCH,
-            part,
+            assignment,
             choices: vec![(Choice(0), [].into())],
             prompt: scope.prompt(request).into(),
             params: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),

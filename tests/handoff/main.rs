@@ -382,8 +382,8 @@ fn a_prompt_beyond_the_pool_is_refused() {
 fn more_choices_than_run_at_once_are_refused_as_such() {
     let mut cluster = Cluster::new(&Options { running_max: 2, ..options(None) });
     let request = Asked { choices: 3, ..Asked::new(1, prompt(20, 1), 10) };
-    for (at, part) in [(DECODE, Assignment::Whole), (DECODE, Assignment::Decode { prefill: PREFILL })] {
-        cluster.submit(at, &request, part);
+    for (at, assignment) in [(DECODE, Assignment::Whole), (DECODE, Assignment::Decode { prefill: PREFILL })] {
+        cluster.submit(at, &request, assignment);
         cluster.until("the refusal", |cluster| !cluster.failures.is_empty());
         let (_, _, why, detail) = cluster.failures.pop().unwrap();
         assert_eq!((why, detail.contains("3 choices")), (Failure::TooLarge, true), "{detail}");

@@ -155,10 +155,10 @@ fn a_sequence_moves_after_its_worker_became_a_prefill_worker() {
 }
 
 /// Submits this to a worker whose role was replaced. The refusal, or how many tokens were made of it.
-fn submit(before: impl Role, after: impl Role, part: Assignment) -> Result<usize, (Failure, String)> {
+fn submit(before: impl Role, after: impl Role, assignment: Assignment) -> Result<usize, (Failure, String)> {
     let mut rig = Rig::new(before, options(None).layout);
     rig.machine.replace_role(Box::new(after));
-    rig.submit(&Asked::new(1, prompt(30, 1), 6), part);
+    rig.submit(&Asked::new(1, prompt(30, 1), 6), assignment);
     run(&mut rig, Prefill, None);
     let mut tokens = 0;
     for said in rig.said() {
@@ -178,7 +178,7 @@ fn new_submits_are_judged_by_the_new_role() {
     assert_eq!(submit(Prefill, Decode, Assignment::Whole), Ok(6));
     assert_eq!(submit(Prefill, Decode, prefill), refused("a decode worker does not compute prompts for others"));
     assert_eq!(submit(Decode, Prefill, prefill), Ok(1));
-    for part in [Assignment::Whole, Assignment::Decode { prefill: PEER }, Assignment::TakeOver { from: PEER }] {
-        assert_eq!(submit(Decode, Prefill, part), refused("a prefill worker does not decode"));
+    for assignment in [Assignment::Whole, Assignment::Decode { prefill: PEER }, Assignment::TakeOver { from: PEER }] {
+        assert_eq!(submit(Decode, Prefill, assignment), refused("a prefill worker does not decode"));
     }
 }

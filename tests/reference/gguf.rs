@@ -13,7 +13,7 @@ use engine::text::{ChatTemplate, PromptEnd, Tokenizer};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -85,6 +85,25 @@ fn plain_formats_compute_the_same_as_safetensors() {
     check("granite", "tiny", Dtype::F32, "granite", true);
 }
 
+/// Writes the model as so many files, as `gguf-split` does, and returns their paths: the first has all metadata.
+fn write_split(mut whole: Writer, folder: &Path, parts: usize) -> Vec<PathBuf> {
+    let all = whole.tensors.len();
+    let mut tensors = std::mem::take(&mut whole.tensors).into_iter();
+    let mut first = Some(whole);
+    (0..parts)
+        .map(|part| {
+            let mut file = first.take().unwrap_or_default();
+            file.tensors = tensors.by_ref().take(all.div_ceil(parts)).collect();
+            file.count("split.no", part);
+            file.count("split.count", parts);
+            file.count("split.tensors.count", all);
+            let path = folder.join(format!("model-{:05}-of-{parts:05}.gguf", part + 1));
+            file.write(&path);
+            path
+        })
+        .collect()
+}
+
 #[test]
 fn a_model_that_is_split_is_the_same_from_any_of_its_parts() {
     let dir = TempDir::new().expect("a directory");
@@ -95,7 +114,7 @@ fn a_model_that_is_split_is_the_same_from_any_of_its_parts() {
     let prompt: Vec<Token> = (0..PROMPT).map(|i| i * 7919 % safetensors.spec.vocab as u32).collect();
     let expected = logits(&safetensors.spec, &safetensors, &prompt);
 
-    let parts = model(&safetensors, "llama").write_split(dir.path(), 3);
+    let parts = write_split(model(&safetensors, "llama"), dir.path(), 3);
     let digest = |files: &ModelFiles| files.checkpoint.digest(None, &mut |_, _| {}).expect("it is read");
     let first = ModelFiles::load(&parts[0]).expect("it loads");
     assert_eq!(first.checkpoint.files(), 3);

@@ -7,7 +7,7 @@ use engine::models::ModelFiles;
 use engine::spec::{Rope, RopeScaling};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What tensors are called, by architecture.
 const NAMES: &str = include_str!("gguf/names.json");
@@ -20,11 +20,11 @@ const ALIGNMENT: usize = 32;
 pub(crate) struct Writer {
     values: Vec<u8>,
     value_count: u64,
-    tensors: Vec<Tensor>,
+    pub(crate) tensors: Vec<Tensor>,
 }
 
 /// A tensor of it.
-struct Tensor {
+pub(crate) struct Tensor {
     /// Name, shape and kind, as the file has them.
     info: Vec<u8>,
     data: Vec<u8>,
@@ -113,25 +113,6 @@ impl Writer {
         file.resize(file.len().next_multiple_of(ALIGNMENT), 0);
         file.extend(data);
         std::fs::write(path, file).expect("the file is written");
-    }
-
-    /// Writes the model as so many files, as `gguf-split` does, and returns their paths: the first has all metadata.
-    pub(crate) fn write_split(mut self, folder: &Path, parts: usize) -> Vec<PathBuf> {
-        let all = self.tensors.len();
-        let mut tensors = std::mem::take(&mut self.tensors).into_iter();
-        let mut first = Some(self);
-        (0..parts)
-            .map(|part| {
-                let mut file = first.take().unwrap_or_default();
-                file.tensors = tensors.by_ref().take(all.div_ceil(parts)).collect();
-                file.count("split.no", part);
-                file.count("split.count", parts);
-                file.count("split.tensors.count", all);
-                let path = folder.join(format!("model-{:05}-of-{parts:05}.gguf", part + 1));
-                file.write(&path);
-                path
-            })
-            .collect()
     }
 }
 

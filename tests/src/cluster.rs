@@ -282,8 +282,8 @@ impl Cluster {
     }
 
     /// Begins an attempt on one worker.
-    pub fn submit(&self, to: WorkerId, request: &Asked, part: Assignment) {
-        self.tell(to, &ToWorker::Submit(request.submit(part)));
+    pub fn submit(&self, to: WorkerId, request: &Asked, assignment: Assignment) {
+        self.tell(to, &ToWorker::Submit(request.submit(assignment)));
     }
 
     /// Submits to the first pair, the decode worker first or last.
@@ -295,7 +295,7 @@ impl Cluster {
     pub fn hand_off_between(&self, request: &Asked, prefill: WorkerId, decode: WorkerId) {
         let (decode, prefill) = ((decode, Assignment::Decode { prefill }), (prefill, Assignment::Prefill { decode }));
         let order = if request.id.is_multiple_of(2) { [decode, prefill] } else { [prefill, decode] };
-        order.into_iter().for_each(|(to, part)| self.submit(to, request, part));
+        order.into_iter().for_each(|(to, assignment)| self.submit(to, request, assignment));
     }
 
     /// Has `to` take over what `from` decodes, with the tokens that were heard so far; what it goes on as.
@@ -500,11 +500,11 @@ impl Asked {
     }
 
     /// What a router says to begin an attempt at it.
-    pub fn submit(&self, part: Assignment) -> Submit {
+    pub fn submit(&self, assignment: Assignment) -> Submit {
         Submit {
             request: RequestId(self.id),
             epoch: self.epoch,
-            part,
+            assignment,
             choices: (0..self.choices).map(|choice| (Choice(choice), self.committed.clone().into())).collect(),
             prompt: self.prompt.clone().into(),
             params: Arc::new(self.params.clone()),

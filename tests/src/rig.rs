@@ -109,8 +109,8 @@ impl Rig {
     }
 
     /// A router begins an attempt.
-    pub fn submit(&mut self, request: &Asked, part: Assignment) {
-        self.tell(&ToWorker::Submit(request.submit(part)));
+    pub fn submit(&mut self, request: &Asked, assignment: Assignment) {
+        self.tell(&ToWorker::Submit(request.submit(assignment)));
     }
 
     /// The peer says something.

@@ -51,7 +51,7 @@ pub struct WorkerConfig {
 /// Bytes that wait for a router before its sequences do: a second of tokens with their logprobs, and more.
 pub const OUTBOX_BYTES: usize = 8 << 20;
 
-/// Offers that arrived before their submit and are kept; when full, the oldest is dropped (its lease lapses).
+/// Offers that arrived before their submit and are kept; when full, the oldest is given back.
 pub(crate) const EARLY_OFFERS_MAX: usize = 1024;
 /// Attempts that take no offer and are remembered; an offer for one that was forgotten is an early one.
 pub(crate) const CLOSED_ATTEMPTS_MAX: usize = 256;

@@ -137,7 +137,7 @@ impl WorkerInput {
         self.put(opened, None).then(|| SessionInput { id, worker: self.clone(), ended })
     }
 
-    /// Returns an event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
+    /// Takes an event of the agent. `false`: there is no room. The agent offers it again, unless it is a message.
     pub fn agent(&self, event: AgentEvent) -> bool {
         let bytes = if let AgentEvent::Message { bytes, .. } = &event { bytes.len() } else { 0 };
         self.agent.try_take(bytes, 0).is_some_and(|share| self.put(Inbound::Agent(event), Some(share)))
@@ -188,7 +188,7 @@ impl SessionInput {
         self.put(bytes, share)
     }
 
-    /// Returns the bytes for the worker, now. `false`: its inbox is full, or it has ended.
+    /// Puts bytes for the worker in its inbox, now. `false`: its inbox is full, or it has ended.
     pub fn try_send(&self, bytes: Vec<u8>) -> bool {
         self.worker.routers.try_take(bytes.len(), 0).is_some_and(|share| self.put(bytes, share))
     }

@@ -48,7 +48,7 @@ pub(crate) fn begin(
 ) -> Result<(), MigrationError> {
     let (request, epoch) = (migrate.request, migrate.epoch);
     let Some(attempt) = core.attempt(request, epoch) else { return Ok(()) };
-    if matches!(attempt.submit.part, Assignment::Prefill { .. }) {
+    if matches!(attempt.submit.assignment, Assignment::Prefill { .. }) {
         return Err(MigrationError::HandedOff);
     }
     let [choice] = attempt.live[..] else { return Err(MigrationError::ManyChoices) };

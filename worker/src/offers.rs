@@ -95,7 +95,7 @@ impl Offers {
 
     /// A reader waits for an offer, and should wait on if its prompt is here and has not been offered yet.
     fn expected(&mut self, core: &mut WorkerState, from: WorkerId, request: RequestId, epoch: Epoch) {
-        let part = core.attempt(request, epoch).map(|attempt| attempt.submit.part);
+        let part = core.attempt(request, epoch).map(|attempt| attempt.submit.assignment);
         let offered = self.open.contains_key(&SeqKey { request, epoch, choice: PROMPT });
         if part == Some(Assignment::Prefill { decode: from }) && !offered {
             core.send(from, PeerBody::Queued { request, epoch });
@@ -217,7 +217,7 @@ impl Offers {
         [("offers", self.open.len()), ("readers of leases", self.readers.len()), asked]
     }
 
-    /// Returns a reader's message; `false` if it is none.
+    /// Handles a reader's message; `false` if it is none.
     pub(crate) fn handle(&mut self, core: &mut WorkerState, now: Time, from: WorkerId, body: &PeerBody) -> bool {
         if let PeerBody::Renew { lease, .. } | PeerBody::Release { lease } | PeerBody::ReleaseAck { lease } = *body
             && self.readers.get(&lease).is_some_and(|reader| reader.worker != from)

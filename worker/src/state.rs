@@ -22,7 +22,7 @@ use scheduler::{Added, Job, Kind, Scheduler};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
-use telemetry::failpoint::{self, Place};
+use telemetry::failpoint::{self, FailPoint};
 use tiers::TierHandle;
 
 pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
@@ -173,9 +173,9 @@ impl WorkerState {
         let rests = |key: SeqKey, sequence: &Sequence| !sequence.tokens.output().is_empty() && self.is_held(key);
         let hands_off = |key: SeqKey| {
             let attempt = self.attempts.get(key.request, key.epoch);
-            attempt.is_some_and(|attempt| matches!(attempt.submit.part, Assignment::Prefill { .. }))
+            attempt.is_some_and(|attempt| matches!(attempt.submit.assignment, Assignment::Prefill { .. }))
         };
-        let is_outside = |key: SeqKey| !hands_off(key) && !self.kv.is_open(key);
+        let is_outside = |key: SeqKey| !self.kv.is_open(key) && !hands_off(key);
         let outside = self.sequences.iter().filter(|&(&key, sequence)| is_outside(key) && !rests(key, sequence));
         let lacks = |tokens: u32, chain| tokens.saturating_sub(self.kv.cached_tokens(chain)).div_ceil(size);
         outside.map(|(_, sequence)| lacks(sequence.tokens.len() as u32, &sequence.chain)).sum()
@@ -510,7 +510,7 @@ impl WorkerState {
         if !self.sessions.tell(session, message) {
             self.meters.session_dropped.increment(1);
         }
-        failpoint::pass(Place::SessionSent, message.name());
+        failpoint::pass(FailPoint::SessionSent, message.name());
     }
 
     /// Sends a message to a peer. A message that cannot be sent is lost, which the deadlines of the protocol cover.
@@ -523,7 +523,7 @@ impl WorkerState {
         };
         self.peers.used(self.now, to);
         let sent = self.transport.send(to, proto::handoff::encode(&message));
-        failpoint::pass(Place::PeerSent, message.body.name());
+        failpoint::pass(FailPoint::PeerSent, message.body.name());
         if let Err(error) = sent {
             tracing::warn!(worker = self.config.name, %to, %error, "a message to a peer was lost");
             self.meters.peer_dropped.increment(1);
@@ -543,7 +543,7 @@ impl WorkerState {
 
     /// Closes connections that neither `is_needed` nor an open attempt needs, and forgets peers that have left.
     pub(crate) fn part(&mut self, now: Time, is_needed: impl Fn(WorkerId) -> bool) {
-        let names = |peer| self.attempts.iter().any(|(.., attempt)| attempt.submit.part.peer() == Some(peer));
+        let names = |peer| self.attempts.iter().any(|(.., attempt)| attempt.submit.assignment.peer() == Some(peer));
         for parting in self.peers.partings(now, |peer| is_needed(peer) || names(peer)) {
             match parting {
                 Parting::Disconnect(peer) => {

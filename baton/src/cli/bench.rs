@@ -2,7 +2,7 @@
 
 use crate::config::Bytes;
 use bench_serve::{Slo, Spread, TokenIds};
-use bench_transfer::Place;
+use bench_transfer::OwnerAddress;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -220,7 +220,7 @@ pub(crate) struct TransferBench {
     pub(crate) listen: String,
     /// The end to read, as that end prints it
     #[arg(long, value_name = "WHO", help_heading = "Two hosts")]
-    pub(crate) peer: Option<Place>,
+    pub(crate) peer: Option<OwnerAddress>,
     /// Files with a certificate, its key and the authorities: tcp is encrypted, and each end checks the other
     #[arg(long, value_names = ["CERTIFICATE", "KEY", "AUTHORITIES"], num_args = 3)]
     pub(crate) tls: Option<Vec<PathBuf>>,

@@ -1,6 +1,6 @@
 //! A process of this host whose memory is read, as long as the measurement runs.
 
-use bench_transfer::Place;
+use bench_transfer::OwnerAddress;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,11 @@ pub(crate) struct OwnerProcess {
 impl OwnerProcess {
     /// Starts one on this host, with further flags, and returns where it is. It gets the secret over its input, which
     /// no other process reads. Errors: it does not start.
-    pub(crate) fn spawn(pool_bytes: u64, flags: &[&OsStr], secret: &str) -> Result<(Self, Place), Box<dyn Error>> {
+    pub(crate) fn spawn(
+        pool_bytes: u64,
+        flags: &[&OsStr],
+        secret: &str,
+    ) -> Result<(Self, OwnerAddress), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["bench", "transfer", "--own", "--until-closed", "--pool", &pool_bytes.to_string()]);
         command.args(flags);
@@ -28,7 +32,7 @@ impl OwnerProcess {
         let mut line = String::new();
         BufReader::new(output.ok_or("it has no output")?).read_line(&mut line)?;
         let (place, unix) = line.trim_end().split_once(' ').ok_or("the process to be read did not start")?;
-        Ok((owner, Place { unix: unix.to_owned(), ..place.parse()? }))
+        Ok((owner, OwnerAddress { unix: unix.to_owned(), ..place.parse()? }))
     }
 }
 

@@ -12,7 +12,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Where a process listens.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ProcessAddress {
     /// `host:port`.
     authority: String,
 }
@@ -22,7 +22,7 @@ pub(super) struct Place {
 #[error("{0}: no address such as http://127.0.0.1:8000")]
 pub(super) struct UrlError(String);
 
-impl Place {
+impl ProcessAddress {
     /// Reads `http://host:port`, with or without `/metrics` behind it.
     pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
         let rest = url.strip_prefix("http://").unwrap_or(url);
@@ -36,7 +36,7 @@ impl Place {
 }
 
 /// Returns what the process at `place` says at `path`.
-pub(super) fn ask(place: &Place, path: &str) -> io::Result<String> {
+pub(super) fn ask(place: &ProcessAddress, path: &str) -> io::Result<String> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in place.authority.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| ask_at(stream, place, path)) {
@@ -48,7 +48,7 @@ pub(super) fn ask(place: &Place, path: &str) -> io::Result<String> {
 }
 
 /// By HTTP/1.0, whose answers end with the connection.
-fn ask_at(mut stream: TcpStream, place: &Place, path: &str) -> io::Result<String> {
+fn ask_at(mut stream: TcpStream, place: &ProcessAddress, path: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", place.authority)?;
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn places_are_addresses_with_ports() {
-        let place = |authority: &str| Ok(Place { authority: authority.to_owned() });
-        assert_eq!(Place::parse("http://127.0.0.1:8000"), place("127.0.0.1:8000"));
-        assert_eq!(Place::parse("http://host:1/metrics"), place("host:1"));
-        assert_eq!(Place::parse("[::1]:9"), place("[::1]:9"));
+        let place = |authority: &str| Ok(ProcessAddress { authority: authority.to_owned() });
+        assert_eq!(ProcessAddress::parse("http://127.0.0.1:8000"), place("127.0.0.1:8000"));
+        assert_eq!(ProcessAddress::parse("http://host:1/metrics"), place("host:1"));
+        assert_eq!(ProcessAddress::parse("[::1]:9"), place("[::1]:9"));
         for wrong in ["", "host", "http://host/", "https://host:1", "host:99999", ":1", "http://host:1/v1"] {
-            assert!(Place::parse(wrong).is_err(), "{wrong}");
+            assert!(ProcessAddress::parse(wrong).is_err(), "{wrong}");
         }
     }
 

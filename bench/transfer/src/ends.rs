@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::pool::{Pool, pool};
-use crate::settings::{Cell, IN_FLIGHT_MAX, Place, Settings, Trust, Wire};
+use crate::settings::{Cell, IN_FLIGHT_MAX, OwnerAddress, Settings, Trust, Wire};
 use crate::turns::{Turns, now};
 use domain::session::{PeerAddress, PeerInfo, Role};
 use domain::{Incarnation, ProgressWord, WorkerId};
@@ -56,9 +56,9 @@ pub(crate) fn nowhere() -> ListenConfig {
 
 impl Owner {
     /// Returns where readers find it.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> OwnerAddress {
         let PeerAddress { process, unix, tcp } = self.agent.address();
-        Place { process, unix, tcp }
+        OwnerAddress { process, unix, tcp }
     }
 }
 
@@ -81,7 +81,7 @@ impl Reader {
         hub: &Hub,
         over: Wire,
         settings: &Settings,
-        owner: &Place,
+        owner: &OwnerAddress,
         pool: Pool,
     ) -> Result<Self, BenchError> {
         let (sender, events) = sync_channel(1);
@@ -99,7 +99,7 @@ impl Reader {
         let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink))?;
         let bytes = pool.len();
         agent.register(pool);
-        let Place { process, unix, tcp } = owner.clone();
+        let OwnerAddress { process, unix, tcp } = owner.clone();
         let address = PeerAddress { process, unix, tcp };
         let (name, role) = ("owner".to_owned(), Role::Prefill);
         agent.introduce(PeerInfo { id: OWNER, incarnation: LIFE, name, role, address });

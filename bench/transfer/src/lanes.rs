@@ -2,7 +2,7 @@
 
 use crate::ends::{LIFE, OWNER, PATIENCE, READER, config, nowhere, own_beside};
 use crate::error::BenchError;
-use crate::settings::{Place, Trust};
+use crate::settings::{OwnerAddress, Trust};
 use domain::ProgressWord;
 use domain::session::{PeerAddress, PeerInfo, Role};
 use std::sync::mpsc::sync_channel;
@@ -35,7 +35,7 @@ pub enum NoLane {
 
 /// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this
 /// one. Errors: of the system, or no lane reaches the owner.
-pub fn lanes(owner: &Place, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError> {
+pub fn lanes(owner: &OwnerAddress, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError> {
     let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
     let taken = connect(&Hub::new(), across, owner, trust)?.lane;
     Lane::all()
@@ -64,13 +64,13 @@ fn within_this_process(trust: &Trust) -> Result<LaneStatus, BenchError> {
 }
 
 /// Connects the owner by the best of `lanes`.
-fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &Place, trust: &Trust) -> Result<LaneStatus, BenchError> {
+fn connect(hub: &Hub, lanes: Vec<Lane>, owner: &OwnerAddress, trust: &Trust) -> Result<LaneStatus, BenchError> {
     let (sender, events) = sync_channel(4);
     let listen = ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() };
     let config = AgentConfig { lanes, ..config(READER, listen, trust) };
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink)?;
-    let Place { process, unix, tcp } = owner.clone();
+    let OwnerAddress { process, unix, tcp } = owner.clone();
     let address = PeerAddress { process, unix, tcp };
     let (name, role) = ("the other process".to_owned(), Role::Prefill);
     agent.introduce(PeerInfo { id: OWNER, incarnation: LIFE, name, role, address });

@@ -21,5 +21,5 @@ pub use ends::{Owner, own};
 pub use error::BenchError;
 pub use lanes::{LaneOfHost, NoLane, lanes};
 pub use report::{Report, Row};
-pub use settings::{Files, Over, Place, PlaceError, Settings, Store, Trust, Wire};
+pub use settings::{Files, Over, OwnerAddress, OwnerAddressError, Settings, Store, Trust, Wire};
 pub use sweep::{Progress, sweep};

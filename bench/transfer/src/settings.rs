@@ -74,7 +74,7 @@ pub struct Store {
 
 /// Where the owner is: what a reader of another host has to know of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct OwnerAddress {
     /// Drawn at random by its process.
     pub process: u64,
     /// Name of an abstract Unix socket; empty: none.
@@ -154,23 +154,23 @@ impl fmt::Display for Wire {
     }
 }
 
-impl fmt::Display for Place {
-    /// Writes it as [`Place::from_str`] reads it.
+impl fmt::Display for OwnerAddress {
+    /// Writes it as [`OwnerAddress::from_str`] reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}@{}", self.process, self.tcp)
     }
 }
 
-/// A text that is no [`Place`].
+/// A text that is no [`OwnerAddress`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not what an owner says of itself, like 0123456789abcdef@10.0.0.2:7000")]
-pub struct PlaceError(String);
+pub struct OwnerAddressError(String);
 
-impl FromStr for Place {
-    type Err = PlaceError;
+impl FromStr for OwnerAddress {
+    type Err = OwnerAddressError;
 
-    fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let wrong = || PlaceError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, OwnerAddressError> {
+        let wrong = || OwnerAddressError(text.to_owned());
         let (process, tcp) = text.split_once('@').ok_or_else(wrong)?;
         let process = u64::from_str_radix(process, 16).map_err(|_| wrong())?;
         let port =
@@ -288,10 +288,10 @@ mod tests {
 
     #[test]
     fn an_owner_is_named_as_it_names_itself() {
-        let place = Place { process: 0x1234, unix: String::new(), tcp: "[::1]:7000".to_owned() };
+        let place = OwnerAddress { process: 0x1234, unix: String::new(), tcp: "[::1]:7000".to_owned() };
         assert_eq!(place.to_string().parse(), Ok(place));
         for wrong in ["", "12", "12@", "x@host:1", "12@host", "12@:1", "12@host:99999"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<OwnerAddress>().is_err(), "{wrong}");
         }
     }
 }

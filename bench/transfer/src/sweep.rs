@@ -7,7 +7,7 @@ use crate::objects::{OBJECTS_MAX, Objects};
 use crate::own::Own;
 use crate::pool::{Pool, clear, is_filled, pool};
 use crate::report::{READ, Report, Row};
-use crate::settings::{Cell, Over, Place, Settings, Wire};
+use crate::settings::{Cell, Over, OwnerAddress, Settings, Wire};
 use crate::timed::timed;
 use crate::turns::Passes;
 use crate::{latency, stream};
@@ -41,7 +41,7 @@ struct Sweep<'a> {
 /// owner has. Errors: [`BenchError`].
 pub fn sweep(
     settings: &Settings,
-    owner: Option<&Place>,
+    owner: Option<&OwnerAddress>,
     limits: bool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report, BenchError> {
@@ -102,7 +102,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    fn peer(&mut self, wire: Wire, owner: Option<&Place>, ours: &Pool) -> Result<(), BenchError> {
+    fn peer(&mut self, wire: Wire, owner: Option<&OwnerAddress>, ours: &Pool) -> Result<(), BenchError> {
         let hub = Hub::new();
         // Where it is this process, for as long as it is read.
         let own = match wire.lane {

@@ -9,7 +9,7 @@ use std::thread;
 
 /// What the hub does to a request.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Answers with this status and these header lines.
     Status(u16, &'static str),
     /// Sends so many bytes of the body and closes the connection.
@@ -22,9 +22,9 @@ pub enum Fault {
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub struct SeenRequest {
-    pub path: String,
-    pub headers: BTreeMap<String, String>,
+pub(crate) struct SeenRequest {
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -40,14 +40,14 @@ struct State {
 
 /// The hub, and under another name of this host the store that holds large files.
 #[derive(Clone)]
-pub struct FakeHub {
+pub(crate) struct FakeHub {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
 
 impl FakeHub {
     /// Starts a hub with one model, `o/n`, of these files.
-    pub fn start(files: &[(&str, &[u8])]) -> Self {
+    pub(crate) fn start(files: &[(&str, &[u8])]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let hub = Self { address: listener.local_addr().expect("bound"), state: Arc::default() };
         hub.publish(&"a".repeat(40), files);
@@ -62,33 +62,33 @@ impl FakeHub {
     }
 
     /// The model has this commit and these files now.
-    pub fn publish(&self, commit: &str, files: &[(&str, &[u8])]) {
+    pub(crate) fn publish(&self, commit: &str, files: &[(&str, &[u8])]) {
         let mut state = self.state.lock().expect("no panic");
         state.commit = commit.to_owned();
         state.files = files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
     }
 
-    pub fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.address.port())
     }
 
     /// The next requests for the bytes of large files meet these faults.
-    pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().expect("no panic").faults.extend(faults);
     }
 
     /// The next requests for the description meet these faults.
-    pub fn refuse(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn refuse(&self, faults: impl IntoIterator<Item = Fault>) {
         self.state.lock().expect("no panic").refusals.extend(faults);
     }
 
     /// Takes the requests that came since the last call.
-    pub fn requests(&self) -> Vec<SeenRequest> {
+    pub(crate) fn requests(&self) -> Vec<SeenRequest> {
         std::mem::take(&mut self.state.lock().expect("no panic").requests)
     }
 
     /// Takes the requests that came for the bytes of files.
-    pub fn transfers(&self) -> Vec<SeenRequest> {
+    pub(crate) fn transfers(&self) -> Vec<SeenRequest> {
         let is_transfer =
             |request: &SeenRequest| request.path.starts_with("/store/") || request.path.ends_with(".json");
         self.requests().into_iter().filter(is_transfer).collect()

@@ -21,7 +21,7 @@ const SMALL_ONE_IN: u32 = 4;
 
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum NodeState {
     /// It holds nothing that was ever in.
     Unknown,
     Small,
@@ -33,13 +33,13 @@ enum Place {
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    place: Place,
+    place: NodeState,
     /// What it holds, unless it is unknown.
     hash: BlockHash,
 }
 
 /// What is known of a block whose memory is given to a new use.
-const NOTHING: Node = Node { place: Place::Unknown, hash: BlockHash([0; 16]) };
+const NOTHING: Node = Node { place: NodeState::Unknown, hash: BlockHash([0; 16]) };
 
 /// The two queues and the identities that went.
 #[derive(Clone, Debug)]
@@ -71,19 +71,20 @@ impl Eviction for S3Fifo {
     fn insert(&mut self, block: BlockId, hash: BlockHash, _: Option<BlockHash>) {
         let slot = block.0;
         let known = *self.node(slot);
-        assert!(matches!(known.place, Place::Unknown | Place::Used), "{block} is in already");
-        assert!(known.place == Place::Unknown || known.hash == hash, "{block} came back as another");
-        let again = known.place == Place::Used || self.ghosts.take(hash);
-        let (place, queue) = if again { (Place::Main, &mut self.main) } else { (Place::Small, &mut self.small) };
+        assert!(matches!(known.place, NodeState::Unknown | NodeState::Used), "{block} is in already");
+        assert!(known.place == NodeState::Unknown || known.hash == hash, "{block} came back as another");
+        let again = known.place == NodeState::Used || self.ghosts.take(hash);
+        let (place, queue) =
+            if again { (NodeState::Main, &mut self.main) } else { (NodeState::Small, &mut self.small) };
         queue.push(slot);
         *self.node(slot) = Node { place, hash };
     }
 
     fn remove(&mut self, block: BlockId) {
-        match std::mem::replace(&mut self.node(block.0).place, Place::Used) {
-            Place::Small => self.small.remove(block.0),
-            Place::Main => self.main.remove(block.0),
-            Place::Unknown | Place::Used => panic!("{block} is not in"),
+        match std::mem::replace(&mut self.node(block.0).place, NodeState::Used) {
+            NodeState::Small => self.small.remove(block.0),
+            NodeState::Main => self.main.remove(block.0),
+            NodeState::Unknown | NodeState::Used => panic!("{block} is not in"),
         }
     }
 
@@ -100,12 +101,12 @@ impl Eviction for S3Fifo {
     fn forget(&mut self, block: BlockId) {
         let node = std::mem::replace(self.node(block.0), NOTHING);
         match node.place {
-            Place::Small => {
+            NodeState::Small => {
                 self.small.remove(block.0);
                 self.ghosts.remember(node.hash);
             }
-            Place::Main => self.main.remove(block.0),
-            Place::Unknown | Place::Used => panic!("{block} is not in"),
+            NodeState::Main => self.main.remove(block.0),
+            NodeState::Unknown | NodeState::Used => panic!("{block} is not in"),
         }
     }
 

@@ -28,22 +28,22 @@ pub(super) struct Ends {
 
 /// Where an account is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place(u32);
+pub(super) struct AccountId(u32);
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
     all: Vec<Account>,
-    places: BTreeMap<Tenant, Place>,
+    places: BTreeMap<Tenant, AccountId>,
     /// Places of accounts that were closed.
-    free: Vec<Place>,
+    free: Vec<AccountId>,
     /// The one that was opened last, if it was not closed: a sequence takes its slots one after the other.
-    recent: Option<Place>,
+    recent: Option<AccountId>,
 }
 
 impl Accounts {
     /// Returns the tenant's account, which is empty if there was none.
-    pub(super) fn open(&mut self, tenant: Tenant) -> Place {
+    pub(super) fn open(&mut self, tenant: Tenant) -> AccountId {
         if let Some(place) = self.place(tenant) {
             self.recent = Some(place);
             return place;
@@ -57,7 +57,7 @@ impl Accounts {
             }
             None => {
                 self.all.push(account);
-                Place(self.all.len() as u32 - 1)
+                AccountId(self.all.len() as u32 - 1)
             }
         };
         self.places.insert(tenant, place);
@@ -66,7 +66,7 @@ impl Accounts {
     }
 
     /// Closes an account that no slot has any more.
-    pub(super) fn close(&mut self, place: Place) {
+    pub(super) fn close(&mut self, place: AccountId) {
         let tenant = self[place].tenant;
         let closed = self.places.remove(&tenant);
         assert_eq!(closed, Some(place), "the account of {tenant:?}");
@@ -78,7 +78,7 @@ impl Accounts {
         self.place(tenant).map(|place| &self[place])
     }
 
-    fn place(&self, tenant: Tenant) -> Option<Place> {
+    fn place(&self, tenant: Tenant) -> Option<AccountId> {
         let recent = self.recent.filter(|&recent| self[recent].tenant == tenant);
         recent.or_else(|| self.places.get(&tenant).copied())
     }
@@ -93,16 +93,16 @@ impl Accounts {
     }
 }
 
-impl Index<Place> for Accounts {
+impl Index<AccountId> for Accounts {
     type Output = Account;
 
-    fn index(&self, place: Place) -> &Account {
+    fn index(&self, place: AccountId) -> &Account {
         &self.all[place.0 as usize]
     }
 }
 
-impl IndexMut<Place> for Accounts {
-    fn index_mut(&mut self, place: Place) -> &mut Account {
+impl IndexMut<AccountId> for Accounts {
+    fn index_mut(&mut self, place: AccountId) -> &mut Account {
         &mut self.all[place.0 as usize]
     }
 }

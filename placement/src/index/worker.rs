@@ -8,7 +8,7 @@
 //! searched for, and not walked to. Blocks that break the rule are counted, and as long as there is one, it is
 //! walked. Of a block whose first one is not known the search takes no notice.
 
-use super::{Held, Place};
+use super::{BlockTier, Held};
 use domain::{BlockHash, BlockLink, ByIdentity};
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ struct Node {
     /// The block that it continues, which has a node too.
     parent: Option<BlockHash>,
     /// Where the worker has it. `None`: it does not, but has blocks that continue it.
-    place: Option<Place>,
+    place: Option<BlockTier>,
     /// Blocks of the worker that continue it.
     children: u32,
     /// Those of them that are on the device.
@@ -68,7 +68,7 @@ impl WorkerBlocks {
     pub(super) fn held(&self, chain: &[BlockHash], guess: u32) -> Held {
         let has = |at: u32| {
             let node = self.nodes.get(&chain[at as usize]);
-            node.is_some_and(|node| node.place == Some(Place::Device) && node.depth == at + 1)
+            node.is_some_and(|node| node.place == Some(BlockTier::Device) && node.depth == at + 1)
         };
         let (mut device, mut beyond) = (0, chain.len() as u32);
         if self.upturned > 0 {
@@ -87,9 +87,9 @@ impl WorkerBlocks {
         let mut held = Held { device, all: device, ..Held::default() };
         for place in chain[device as usize..].iter().map_while(|&block| self.place(block)) {
             match place {
-                Place::Device => held.device += u32::from(held.device == held.all),
-                Place::Host => held.host += 1,
-                Place::Disk => held.disk += 1,
+                BlockTier::Device => held.device += u32::from(held.device == held.all),
+                BlockTier::Host => held.host += 1,
+                BlockTier::Disk => held.disk += 1,
             }
             held.all += 1;
         }
@@ -97,18 +97,18 @@ impl WorkerBlocks {
     }
 
     /// Returns where the worker has the block.
-    pub(super) fn place(&self, block: BlockHash) -> Option<Place> {
+    pub(super) fn place(&self, block: BlockHash) -> Option<BlockTier> {
         self.nodes.get(&block)?.place
     }
 
     /// The block is here, and is used.
-    pub(super) fn put(&mut self, link: BlockLink, place: Place) {
+    pub(super) fn put(&mut self, link: BlockLink, place: BlockTier) {
         self.newest += 1;
         self.set(link, place, self.newest);
     }
 
     /// The block is here, which is no use of it: one that was not here goes before all others.
-    pub(super) fn lower(&mut self, link: BlockLink, place: Place) {
+    pub(super) fn lower(&mut self, link: BlockLink, place: BlockTier) {
         let known = self.nodes.get(&link.hash).filter(|node| node.place.is_some()).map(|node| node.used);
         let used = known.unwrap_or_else(|| {
             self.oldest -= 1;
@@ -130,7 +130,7 @@ impl WorkerBlocks {
         let Node { used, parent, place, children, on_device, .. } = *node;
         (node.place, node.parent) = (None, None);
         self.len -= 1;
-        let was = place == Some(Place::Device);
+        let was = place == Some(BlockTier::Device);
         if was {
             self.upturned += on_device as usize;
         }
@@ -149,7 +149,7 @@ impl WorkerBlocks {
         self.leaves.iter().map(|&(_, block)| block).find(|&block| Some(block) != spared)
     }
 
-    fn set(&mut self, BlockLink { parent, hash }: BlockLink, place: Place, used: i64) {
+    fn set(&mut self, BlockLink { parent, hash }: BlockLink, place: BlockTier, used: i64) {
         let continues = self.nodes.get(&hash).and_then(|node| node.parent).or(parent);
         let depth = continues.map_or(1, |parent| match self.nodes.get(&parent) {
             Some(node) if node.depth > 0 => node.depth.saturating_add(1),
@@ -168,7 +168,7 @@ impl WorkerBlocks {
             self.leaves.remove(&(before.used, hash));
             self.leaves.insert((used, hash));
         }
-        let (was, is) = (before.place == Some(Place::Device), place == Place::Device);
+        let (was, is) = (before.place == Some(BlockTier::Device), place == BlockTier::Device);
         match (was, is) {
             (true, false) => self.upturned += before.on_device as usize,
             (false, true) => self.upturned -= before.on_device as usize,
@@ -185,7 +185,7 @@ impl WorkerBlocks {
     /// A block that continues `parent` was on the device, or not, and is now.
     fn count_on_device(&mut self, parent: BlockHash, was: bool, is: bool) {
         let node = self.nodes.get_mut(&parent).expect("a block that is continued has a node");
-        let counted = if node.place == Some(Place::Device) { 0 } else { 1 };
+        let counted = if node.place == Some(BlockTier::Device) { 0 } else { 1 };
         match (was, is) {
             (true, false) => (node.on_device, self.upturned) = (node.on_device - 1, self.upturned - counted),
             (false, true) => (node.on_device, self.upturned) = (node.on_device + 1, self.upturned + counted),

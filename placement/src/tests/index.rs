@@ -1,7 +1,7 @@
 //! The prefix index.
 
 use super::support::{D1, P1, chain, links};
-use crate::index::{Held, Place, PrefixIndex};
+use crate::index::{BlockTier, Held, PrefixIndex};
 use domain::{BlockHash, BlockLink, WorkerId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,11 +72,11 @@ fn what_lies_in_tiers_takes_no_room_and_is_no_use() {
     let mut index = PrefixIndex::new(6);
     let (a, b, c) = (chain(1, 64), chain(2, 64), chain(3, 16));
     insert(&mut index, P1, &a);
-    index.lower(P1, &links(&a, 1..2), Place::Disk);
-    index.lower(P1, &links(&a, 3..4), Place::Host);
+    index.lower(P1, &links(&a, 1..2), BlockTier::Disk);
+    index.lower(P1, &links(&a, 3..4), BlockTier::Host);
     assert_eq!(index.held(P1, &a), Held { device: 1, all: 4, host: 1, disk: 1 });
     // There is room for two more, and they are the first to go.
-    index.lower(P1, &links(&b, 0..4), Place::Host);
+    index.lower(P1, &links(&b, 0..4), BlockTier::Host);
     assert_eq!((index.held(P1, &b), index.len()), (Held { device: 0, all: 2, host: 2, disk: 0 }, 6));
     insert(&mut index, P1, &c);
     assert_eq!((held(&index, P1, &a), held(&index, P1, &b), held(&index, P1, &c)), (4, 1, 1));
@@ -94,7 +94,7 @@ fn whose_parent_is_not_known_learns_it_from_the_prompt_that_uses_it() {
     let mut index = PrefixIndex::new(4);
     let (a, b) = (chain(1, 48), chain(2, 32));
     let unknown = |block: &BlockHash| BlockLink { parent: None, hash: *block };
-    index.lower(P1, &a.iter().map(unknown).collect::<Vec<_>>(), Place::Disk);
+    index.lower(P1, &a.iter().map(unknown).collect::<Vec<_>>(), BlockTier::Disk);
     index.refresh(P1, &a);
     insert(&mut index, P1, &b);
     assert_eq!((held(&index, P1, &a), held(&index, P1, &b)), (2, 2), "its end went, not one of three heads");
@@ -120,13 +120,13 @@ fn a_worker_whose_blocks_continue_each_other_in_a_circle_is_not_believed() {
 struct Model {
     entries_max: usize,
     /// By worker and block: its parent, its place, and when it was used.
-    entries: BTreeMap<(WorkerId, BlockHash), (Option<BlockHash>, Place, i64)>,
+    entries: BTreeMap<(WorkerId, BlockHash), (Option<BlockHash>, BlockTier, i64)>,
     newest: i64,
     oldest: i64,
 }
 
 impl Model {
-    fn put(&mut self, worker: WorkerId, link: BlockLink, place: Place, is_use: bool) {
+    fn put(&mut self, worker: WorkerId, link: BlockLink, place: BlockTier, is_use: bool) {
         let before = self.entries.get(&(worker, link.hash)).copied();
         if before.is_none() && !(self.entries.len() < self.entries_max || is_use && self.make_room(worker, link.parent))
         {
@@ -218,7 +218,7 @@ proptest! {
                     model.entries.retain(|entry, _| entry.0 != worker);
                 }
                 2 | 3 => {
-                    let place = if what == 2 { Place::Host } else { Place::Disk };
+                    let place = if what == 2 { BlockTier::Host } else { BlockTier::Disk };
                     index.lower(worker, &[link], place);
                     model.put(worker, link, place, false);
                 }
@@ -234,7 +234,7 @@ proptest! {
                     };
                     let before = orphan(&model);
                     index.insert(worker, &[link]);
-                    model.put(worker, link, Place::Device, true);
+                    model.put(worker, link, BlockTier::Device, true);
                     let mut new = orphan(&model);
                     new.retain(|missing| !before.contains(missing));
                     // Below the bound a worker may have what it did not say the beginning of.
@@ -249,9 +249,9 @@ proptest! {
                     let Held { device, all, host, disk } = index.held(worker, &[block]);
                     let place = match (all, device, host, disk) {
                         (0, 0, 0, 0) => None,
-                        (1, 1, 0, 0) => Some(Place::Device),
-                        (1, 0, 1, 0) => Some(Place::Host),
-                        (1, 0, 0, 1) => Some(Place::Disk),
+                        (1, 1, 0, 0) => Some(BlockTier::Device),
+                        (1, 0, 1, 0) => Some(BlockTier::Host),
+                        (1, 0, 0, 1) => Some(BlockTier::Disk),
                         places => panic!("it is in {places:?}"),
                     };
                     prop_assert_eq!(place, model.entries.get(&(worker, block)).map(|&(_, place, _)| place));
@@ -273,8 +273,8 @@ proptest! {
             link.parent = link.parent.filter(|_| is_known);
             match what {
                 0 => index.remove(P1, &[link.hash]),
-                1 => index.lower(P1, &[link], Place::Host),
-                2 => index.lower(P1, &[link], Place::Disk),
+                1 => index.lower(P1, &[link], BlockTier::Host),
+                2 => index.lower(P1, &[link], BlockTier::Disk),
                 3 => index.insert(P1, &[link]),
                 // As a prompt comes: with all before it.
                 _ => insert(&mut index, P1, &tree_chain(number)),

@@ -260,7 +260,7 @@ impl Cluster {
     /// One step of one task.
     fn work(&mut self, id: WorkerId, at: (RequestId, Epoch)) {
         let complete = self.complete.contains(&at);
-        let assignment = self.workers[&id].tasks[&at].submit.part;
+        let assignment = self.workers[&id].tasks[&at].submit.assignment;
         let waits = self.workers[&id].tasks[&at].waits;
         let source = match assignment {
             Assignment::Decode { prefill } if !complete => Some((prefill, at)),
@@ -381,9 +381,10 @@ impl Cluster {
     fn submit(&mut self, id: WorkerId, submit: Submit) {
         let attempts_max = self.config.attempts_max;
         let client = self.open_client(submit.request);
-        let is_second_submit = submit.epoch.0 == client.epoch && matches!(submit.part, Assignment::Prefill { .. });
+        let is_second_submit =
+            submit.epoch.0 == client.epoch && matches!(submit.assignment, Assignment::Prefill { .. });
         assert!(is_second_submit || submit.epoch.0 == client.epoch + 1, "epochs grow by one");
-        let waits = matches!(submit.part, Assignment::TakeOver { .. });
+        let waits = matches!(submit.assignment, Assignment::TakeOver { .. });
         client.attempts += u32::from(!is_second_submit && !waits);
         // Each attempt may be refused by every worker once.
         assert!(client.attempts <= attempts_max * (1 + WORKERS.len() as u32) && !submit.deadline.is_zero());
@@ -392,18 +393,18 @@ impl Cluster {
         let expect: Vec<_> =
             open.map(|(number, _)| (Choice(number as u16), client.got[number].as_slice().into())).collect();
         assert_eq!(submit.choices, expect, "an attempt goes on from what the client has");
-        let skip = usize::from(matches!(submit.part, Assignment::Decode { .. }));
+        let skip = usize::from(matches!(submit.assignment, Assignment::Decode { .. }));
         let request = Arc::clone(&client.request);
         let mut next: BTreeMap<Choice, usize> =
             submit.choices.iter().map(|(choice, tokens)| (*choice, tokens.len() + skip)).collect();
         next.retain(|choice, index| *index < answer(&request, choice.0).len());
-        if let Assignment::Prefill { decode: other } | Assignment::Decode { prefill: other } = submit.part {
+        if let Assignment::Prefill { decode: other } | Assignment::Decode { prefill: other } = submit.assignment {
             assert!(self.workers[&other].up);
             let inputs: BTreeSet<_> = submit.choices.iter().map(|(_, tokens)| tokens).collect();
             assert!(inputs.len() == 1, "one offer carries one input");
         }
         if let Some(holder) = submit.holder {
-            assert!(matches!(submit.part, Assignment::Prefill { .. } | Assignment::Whole) && holder.worker != id);
+            assert!(matches!(submit.assignment, Assignment::Prefill { .. } | Assignment::Whole) && holder.worker != id);
             let other = &self.workers[&holder.worker];
             assert!(other.up && holder.incarnation == Incarnation(other.life), "{holder:?} is not up");
             let input = request.prompt.len() + submit.choices.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);

@@ -149,7 +149,7 @@ impl Bench {
 fn word(command: &Command) -> String {
     match command {
         Command::Send { worker, message: ToWorker::Submit(submit) } => {
-            let assignment = match submit.part {
+            let assignment = match submit.assignment {
                 Assignment::Prefill { decode } => format!("prefill for {decode}"),
                 Assignment::Decode { prefill } => format!("decode after {prefill}"),
                 Assignment::TakeOver { from } => format!("take over from {from}"),

@@ -1,8 +1,8 @@
 //! The worker's end.
 
 use super::codec::AsTheyAre;
+use super::connection_slots::{ConnectionSlot, ConnectionSlots, PortLimits};
 use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
-use super::places::{Place, Places, PortLimits};
 use super::{BEGIN_WAIT, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use crate::queue;
 use futures_util::future::BoxFuture;
@@ -37,7 +37,7 @@ pub struct Stranger {
     /// Where it is.
     pub address: SocketAddr,
     gate: Gate,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
 }
 
 impl Stranger {
@@ -83,7 +83,7 @@ where
     S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
-    let places = Places::new(limits);
+    let places = ConnectionSlots::new(limits);
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
@@ -117,7 +117,7 @@ async fn overdue(evicted: oneshot::Receiver<()>) {
 async fn connection<S, F>(
     stream: TcpStream,
     address: SocketAddr,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     session: S,
     mut closing: watch::Receiver<()>,
 ) where

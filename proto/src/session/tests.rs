@@ -64,7 +64,7 @@ prop_compose! {
 prop_compose! {
     fn submits()(
         key in key(),
-        part in prop_oneof![
+        assignment in prop_oneof![
             any::<u32>().prop_map(|id| Assignment::Prefill { decode: WorkerId(id) }),
             any::<u32>().prop_map(|id| Assignment::Decode { prefill: WorkerId(id) }),
             any::<u32>().prop_map(|id| Assignment::TakeOver { from: WorkerId(id) }),
@@ -80,7 +80,7 @@ prop_compose! {
         holder in option::of(any::<(u32, u64, u32)>()),
     ) -> ToWorker {
         ToWorker::Submit(Submit {
-            request: key.request, epoch: key.epoch, part,
+            request: key.request, epoch: key.epoch, assignment,
             choices: choices.into_iter().map(|(choice, committed)| (Choice(choice), committed.into())).collect(),
             prompt: prompt.into(), params: Arc::new(params), seed, deadline, lease, tenant,
             holder: holder.map(|(worker, incarnation, tokens)| Holder {
@@ -261,7 +261,7 @@ fn golden_to_worker() {
     let submit = ToWorker::Submit(Submit {
         request: RequestId(0x0102),
         epoch: Epoch(3),
-        part: Assignment::Decode { prefill: WorkerId(4) },
+        assignment: Assignment::Decode { prefill: WorkerId(4) },
         choices: vec![(Choice(1), Arc::from([300]))],
         prompt: Arc::from([5, 6]),
         params: Arc::new(SamplingParams { logprobs: Some(0), ..SamplingParams::default() }),

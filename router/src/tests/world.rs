@@ -246,7 +246,7 @@ impl Played {
         loop {
             match self.next_or_end().await? {
                 ToWorker::Submit(submit) => {
-                    assert_eq!(submit.part, Assignment::Whole);
+                    assert_eq!(submit.assignment, Assignment::Whole);
                     return Some(submit);
                 }
                 ToWorker::Cancel { .. } | ToWorker::Heartbeat | ToWorker::Peer(_) => {}

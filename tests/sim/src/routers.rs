@@ -396,7 +396,7 @@ impl World {
                     }
                 }
                 if let ToWorker::Submit(submit) = &message
-                    && !matches!(submit.part, Assignment::TakeOver { .. })
+                    && !matches!(submit.assignment, Assignment::TakeOver { .. })
                     && let Some(client) = self.clients.get_mut(&submit.request)
                 {
                     client.epoch = submit.epoch;

@@ -116,7 +116,7 @@ pub(crate) fn steps_at(machine: &Machine, has_read: impl Fn(TransferId) -> bool)
     for (request, epoch, attempt) in core.attempts() {
         let key = |choice| SeqKey { request, epoch, choice };
         let is_open = |choice: Choice| core.kv.is_open(key(choice));
-        let step = match attempt.submit.part {
+        let step = match attempt.submit.assignment {
             _ if is_fetched(request, epoch) => continue,
             Assignment::Prefill { .. } if offered(request, epoch) => Step::Offering,
             Assignment::Prefill { .. } if is_open(PROMPT) => Step::Computing,

@@ -253,7 +253,7 @@ impl World {
                 }
                 let Some(alive) = &mut self.workers[w].alive else { return };
                 if let ToWorker::Submit(submit) = &message {
-                    alive.parts.insert((submit.request, submit.epoch), submit.part);
+                    alive.parts.insert((submit.request, submit.epoch), submit.assignment);
                 }
                 let session = alive.session_keys.iter().find(|(_, of)| **of == key).map(|(&id, _)| id);
                 let Some(session) = session else { return };
@@ -676,8 +676,8 @@ fn brief(message: &ToWorker) -> String {
     match message {
         ToWorker::Submit(submit) => {
             let committed: Vec<_> = submit.choices.iter().map(|(choice, known)| (choice.0, known.len())).collect();
-            let Submit { request, epoch, part, holder, .. } = submit;
-            format!("submit {request} {epoch} {part:?}, committed {committed:?}, holder {holder:?}")
+            let Submit { request, epoch, assignment, holder, .. } = submit;
+            format!("submit {request} {epoch} {assignment:?}, committed {committed:?}, holder {holder:?}")
         }
         ToWorker::Peer(peer) => format!("{} in life {}", peer.id, peer.incarnation),
         other => format!("{other:?}"),

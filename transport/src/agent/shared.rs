@@ -190,7 +190,7 @@ impl AgentShared {
 
     // -- events
 
-    /// Returns a message of a peer. `false`: the inbox is full.
+    /// Delivers a message of a peer. `false`: the inbox is full.
     pub(crate) fn deliver(&self, message: AgentEvent) -> bool {
         (self.sink)(message)
     }

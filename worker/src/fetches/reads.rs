@@ -6,7 +6,7 @@ use crate::transport::ReadError;
 use domain::{KvLayout, ProgressWord, StepId, Time};
 use kv_manager::{FetchEvent, Piece};
 use std::collections::BTreeMap;
-use telemetry::failpoint::{self, Place};
+use telemetry::failpoint::{self, FailPoint};
 use transport::{Completion, Copy, PrepareError, ReadBatch, RegionId, TransferError};
 
 impl Fetches {
@@ -22,7 +22,7 @@ impl Fetches {
                 tracing::trace!(target: "timeline", worker, %request, transfer = transfer.0, "read posted");
                 entry.transfers.push(transfer);
                 self.transfers.insert(transfer, (id, count));
-                failpoint::pass(Place::Read, "posted");
+                failpoint::pass(FailPoint::Read, "posted");
                 None
             }
             Err(ReadError::NotConnected) => {

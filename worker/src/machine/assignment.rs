@@ -19,7 +19,7 @@ impl Machine {
     /// Opens an attempt, and queues its prompt or expects an offer of it.
     pub(super) fn begin(&mut self, now: Time, session: SessionId, submit: Submit) {
         let (core, fetches) = (&mut self.core, &mut self.fetches);
-        let (request, epoch, assignment) = (submit.request, submit.epoch, submit.part);
+        let (request, epoch, assignment) = (submit.request, submit.epoch, submit.assignment);
         core.open(now, session, submit.clone());
         match assignment {
             Assignment::Prefill { decode } => {
@@ -40,7 +40,7 @@ impl Machine {
     pub(super) fn offer_prompt(&mut self, now: Time, key: SeqKey) {
         let core = &mut self.core;
         let Some(attempt) = core.attempt(key.request, key.epoch) else { return };
-        let Assignment::Prefill { decode } = attempt.submit.part else { return };
+        let Assignment::Prefill { decode } = attempt.submit.assignment else { return };
         let known = committed(&attempt.submit);
         if attempt.submit.params.max_tokens <= known + 1 {
             // The first token is the last one, so there is nothing to take over.
@@ -57,7 +57,7 @@ impl Machine {
     /// of choices that go on are in `first`.
     pub(super) fn finish_prompt(&mut self, key: SeqKey, first: Vec<(Choice, Token)>) {
         let core = &mut self.core;
-        let assignment = core.attempt(key.request, key.epoch).map(|attempt| attempt.submit.part);
+        let assignment = core.attempt(key.request, key.epoch).map(|attempt| attempt.submit.assignment);
         match assignment {
             Some(Assignment::Whole | Assignment::Decode { .. } | Assignment::TakeOver { .. }) => {
                 core.start(key, &first)

@@ -12,7 +12,7 @@ use kv_manager::Heard;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use telemetry::failpoint::{self, Place};
+use telemetry::failpoint::{self, FailPoint};
 use transport::{AgentEvent, Completion, LaneStatus};
 
 impl Machine {
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     fn on_session_message(&mut self, now: Time, session: SessionId, message: ToWorker) {
-        failpoint::pass(Place::SessionGot, message.name());
+        failpoint::pass(FailPoint::SessionGot, message.name());
         match message {
             ToWorker::Submit(submit) => self.on_submit(now, session, submit),
             ToWorker::Cancel { request, epoch, choice: None } => self.on_cancel(now, request, epoch),
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     fn on_peer_message(&mut self, now: Time, message: PeerMessage) {
-        failpoint::pass(Place::PeerGot, message.body.name());
+        failpoint::pass(FailPoint::PeerGot, message.body.name());
         let from = message.from;
         match self.core.lives.hear(&message) {
             Heard::Stale => return self.refuse_stale(from, &message.body),
@@ -148,7 +148,7 @@ impl Machine {
     }
 
     fn on_transfer_ended(&mut self, now: Time, completion: &Completion) {
-        failpoint::pass(Place::Read, "ended");
+        failpoint::pass(FailPoint::Read, "ended");
         self.fetches.transfer_ended(&mut self.core, now, completion);
     }
 

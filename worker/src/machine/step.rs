@@ -13,7 +13,7 @@ use engine::device::SubmitError;
 use scheduler::{Schedule, Work};
 use std::slice;
 use std::sync::Arc;
-use telemetry::failpoint::{self, Place};
+use telemetry::failpoint::{self, FailPoint};
 
 /// The step that the device computes.
 pub(super) struct StepInFlight {
@@ -128,7 +128,7 @@ impl Machine {
                     self.core.meters.batch_rows.record(rows as f64);
                     self.core.copies = later;
                     self.in_flight = Some(StepInFlight { id, work, copies: due, disturbed: false });
-                    failpoint::pass(Place::Step, "submitted");
+                    failpoint::pass(FailPoint::Step, "submitted");
                     return;
                 }
                 Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
@@ -183,7 +183,7 @@ impl Machine {
     /// Applies the output of a step: tokens are sent, blocks are sealed, sequences end.
     pub(super) fn apply_output(&mut self, now: Time, output: StepOutput) {
         let Some(step) = self.in_flight.take() else { return };
-        failpoint::pass(Place::Step, "ended");
+        failpoint::pass(FailPoint::Step, "ended");
         self.measure(&step, &output);
         let mut sampled = match output.sampled {
             Ok(sampled) => sampled.into_iter(),

@@ -34,7 +34,7 @@ impl Machine {
         }
         self.check_limits(submit)?;
         self.role.judge(submit)?;
-        match submit.part {
+        match submit.assignment {
             Assignment::Prefill { .. } if !shares_prompt(submit) => Err(Refusal::ChoicesDiffer),
             _ => Ok(()),
         }
@@ -48,7 +48,7 @@ impl Machine {
             return Err(Refusal::TooManyChoices { choices, running_max });
         }
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
-        let made = match submit.part {
+        let made = match submit.assignment {
             Assignment::Prefill { .. } => {
                 submit.choices.iter().map(|(_, committed)| committed.len()).max().unwrap_or(0)
             }

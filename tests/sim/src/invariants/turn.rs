@@ -9,7 +9,7 @@ pub(crate) const NAME: &str = "who waits in a router begins before who came late
 
 /// A router gives an attempt to a worker.
 pub(crate) fn check(world: &World, w: WorkerIndex, submit: &Submit) -> Result<(), String> {
-    let decodes = matches!(submit.part, Assignment::Whole | Assignment::Decode { .. });
+    let decodes = matches!(submit.assignment, Assignment::Whole | Assignment::Decode { .. });
     let Some(new) = world.clients.get(&submit.request).filter(|new| decodes && new.epoch.0 == 0) else { return Ok(()) };
     let Some(router) = &world.routers[new.router.0].alive else { return Ok(()) };
     let context = router.contexts.get(&w).copied().unwrap_or(u32::MAX);

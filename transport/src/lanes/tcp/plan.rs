@@ -152,8 +152,7 @@ impl StreamPlan {
         if way.ask(self) { Begun::All } else { Begun::Some }
     }
 
-    /// Returns what was asked for in a life of a rail that `is_over`, and has not come as a whole, is as if it had not
-    /// been asked for.
+    /// Forgets what was asked for in a life of a rail that `is_over` and has not come as a whole: it is asked for again.
     pub(super) fn forget(&mut self, is_over: impl Fn(usize, u32) -> bool) {
         let Self { requests, landings, missing, .. } = self;
         let is_stale =

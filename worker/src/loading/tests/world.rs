@@ -281,7 +281,7 @@ impl World {
         self.tell(&ToWorker::Submit(Submit {
             request: RequestId(request),
             epoch: Epoch(1),
-            part: Assignment::Whole,
+            assignment: Assignment::Whole,
             choices: vec![(Choice(0), [].into())],
             prompt: prompt.into(),
             params: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),

@@ -24,7 +24,7 @@ impl Default for PortLimits {
 
 /// The connections that are open. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     limits: PortLimits,
     taken: Arc<Mutex<Taken>>,
 }
@@ -39,19 +39,19 @@ struct Taken {
 
 /// A connection's place, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     number: u64,
-    places: Places,
+    places: ConnectionSlots,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(limits: PortLimits) -> Self {
         Self { limits, taken: Arc::default() }
     }
 
     /// Gives a place to a connection that has proven nothing, and what tells it to make room; an error of that
     /// says that it never has to.
-    pub(super) fn enter(&self) -> (Place, oneshot::Receiver<()>) {
+    pub(super) fn enter(&self) -> (ConnectionSlot, oneshot::Receiver<()>) {
         let mut taken = self.lock();
         if taken.unproven.len() >= self.limits.unproven_max {
             taken.evict_oldest();
@@ -60,7 +60,7 @@ impl Places {
         taken.next += 1;
         let (evict, evicted) = oneshot::channel();
         taken.unproven.insert(number, evict);
-        (Place { number, places: self.clone() }, evicted)
+        (ConnectionSlot { number, places: self.clone() }, evicted)
     }
 
     /// Closes the oldest connection that has proven nothing: the system has no room for another one.
@@ -83,7 +83,7 @@ impl Taken {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Counts it among those that have proven themselves. False: it had to make room before, or there are too many
     /// of them.
     pub(super) fn prove(&self) -> bool {
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut taken = self.places.lock();
         taken.unproven.remove(&self.number);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_oldest_that_has_proven_nothing_makes_room() {
-        let places = Places::new(PortLimits { unproven_max: 2, proven_max: 1 });
+        let places = ConnectionSlots::new(PortLimits { unproven_max: 2, proven_max: 1 });
         let (proven, mut stays) = places.enter();
         assert!(proven.prove());
         let (first, mut evicted) = places.enter();
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn those_that_have_proven_themselves_are_bounded_too() {
-        let places = Places::new(PortLimits { unproven_max: 4, proven_max: 1 });
+        let places = ConnectionSlots::new(PortLimits { unproven_max: 4, proven_max: 1 });
         let ((first, _), (second, _)) = (places.enter(), places.enter());
         assert!(first.prove() && !second.prove());
         drop(first);
