@@ -31,6 +31,7 @@ impl Hub {
     /// # Errors
     ///
     /// `HF_ENDPOINT` is no address, there is no home directory, or TLS cannot be used.
+    #[expect(clippy::disallowed_methods, reason = "these variables are those of the hub's own tools, and no settings")]
     pub fn from_env() -> Result<Self, HubError> {
         Self::new(|name| std::env::var(name).ok().filter(|value| !value.is_empty()), FIRST_WAIT)
     }

@@ -152,7 +152,8 @@ impl StreamPlan {
         if way.ask(self) { Begun::All } else { Begun::Some }
     }
 
-    /// Forgets what was asked for in a life of a rail that `is_over` and has not come as a whole: it is asked for again.
+    /// Forgets what was asked for in a life of a rail that `is_over`, and has not come as a whole. It is asked for
+    /// again.
     pub(super) fn forget(&mut self, is_over: impl Fn(usize, u32) -> bool) {
         let Self { requests, landings, missing, .. } = self;
         let is_stale =
