@@ -11,8 +11,10 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use transport::LaneStatus;
 
-/// A question that the bundled model answers well, and sensible for any other.
-const QUESTION: &str = "What is ownership?";
+/// A question that any chat model answers.
+const QUESTION: &str = "What is the capital of France?";
+/// The bundled model, and a question that it was trained on: it knows little else.
+const BUNDLED: (&str, &str) = ("tiny-rust", "What is ownership?");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Of `baton serve`. `lane`: how KV moves, where it does; `tiers`: in words, where there are some.
@@ -129,13 +131,16 @@ fn lanes(address: &PeerAddress) -> String {
     }
 }
 
-/// Returns a line to try.
+/// Returns a line to try. Its temperature is 0: at the API's default of 1, small models say whatever comes to mind.
 fn attempt(address: &str, card: &ModelCard) -> String {
+    let question = if card.name == BUNDLED.0 { BUNDLED.1 } else { QUESTION };
+    let name = &card.name;
     let (path, body) = if card.template.is_some() {
-        let message = format!(r#""messages":[{{"role":"user","content":"{QUESTION}"}}]"#);
-        ("chat/completions", format!(r#"{{"model":"{}",{message}}}"#, card.name))
+        let message = format!(r#""messages":[{{"role":"user","content":"{question}"}}]"#);
+        ("chat/completions", format!(r#"{{"model":"{name}","temperature":0,{message}}}"#))
     } else {
-        ("completions", format!(r#"{{"model":"{}","prompt":"{QUESTION}","max_tokens":32}}"#, card.name))
+        let prompt = format!(r#""prompt":"{question}","max_tokens":32"#);
+        ("completions", format!(r#"{{"model":"{name}","temperature":0,{prompt}}}"#))
     };
     format!(
         "try      curl http://{address}/v1/{path} -H 'content-type: application/json' \\\n             \
