@@ -11,6 +11,7 @@ use crate::error::HubError;
 use crate::listing::{Checksum, is_hex};
 use crate::name::ModelName;
 use crate::select::find_complete;
+use crate::walk::files_below;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -106,14 +107,10 @@ impl Cache {
         let blobs: Vec<_> = fs::read_dir(folder.join("blobs")).into_iter().flatten().flatten().collect();
         let bytes = blobs.iter().filter_map(|blob| blob.metadata().ok()).map(|data| data.len()).sum();
         let incomplete = blobs.iter().any(|blob| blob.path().extension().is_some_and(|end| end == "incomplete"));
-        let mut revisions = Vec::new();
-        for path in files_below(&folder.join("refs")) {
-            let name = path.strip_prefix(folder.join("refs")).unwrap_or(&path).to_string_lossy().into_owned();
-            if let Ok(commit) = fs::read_to_string(&path) {
-                revisions.push((name, commit.trim().to_owned()));
-            }
-        }
-        revisions.sort();
+        let refs = folder.join("refs");
+        let commit = |name: &String| fs::read_to_string(refs.join(name)).map(|commit| commit.trim().to_owned());
+        let revision = |name: String| commit(&name).ok().map(|commit| (name, commit));
+        let revisions = files_below(&refs).into_iter().filter_map(revision).collect();
         CachedModel { repo, revisions, bytes, incomplete }
     }
 
@@ -203,22 +200,6 @@ pub(crate) fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf>
 
 pub(crate) fn make_folder(folder: &Path) -> Result<(), HubError> {
     fs::create_dir_all(folder).map_err(|source| HubError::io(folder, source))
-}
-
-/// Returns the files in a folder and in its folders.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(inner) = folders.pop() {
-        for entry in fs::read_dir(&inner).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(_) => files.push(entry.path()),
-                Err(_) => {}
-            }
-        }
-    }
-    files
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod name;
 mod notice;
 mod pull;
 pub mod select;
+mod walk;
 
 pub use cache::{Cache, CachedModel};
 pub use error::HubError;

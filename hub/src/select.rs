@@ -2,6 +2,7 @@
 
 use crate::listing::{HubFile, Listing};
 use crate::name::ModelName;
+use crate::walk::files_below;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -197,7 +198,7 @@ fn there_are(choices: &[(String, u64)]) -> String {
 
 /// Finds a complete model in a folder of the cache: the folder itself, or the GGUF file that `name` means.
 pub(crate) fn find_complete(snapshot: &Path, name: &ModelName) -> Option<PathBuf> {
-    let paths = files_of(snapshot);
+    let paths = files_below(snapshot);
     let file = |path: &String| HubFile {
         path: path.clone(),
         bytes: 0,
@@ -223,25 +224,6 @@ fn has_all_weights(snapshot: &Path, paths: &BTreeSet<String>) -> bool {
     }
     let index = std::fs::read(snapshot.join(INDEX)).ok().and_then(|json| serde_json::from_slice::<Index>(&json).ok());
     index.is_some_and(|index| index.weight_map.values().all(|file| paths.contains(file)))
-}
-
-/// Returns the paths of the files in a folder whose links lead somewhere.
-fn files_of(folder: &Path) -> BTreeSet<String> {
-    let mut paths = BTreeSet::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(inner) = folders.pop() {
-        for entry in std::fs::read_dir(folder.join(&inner)).into_iter().flatten().flatten() {
-            let path = inner.join(entry.file_name());
-            match std::fs::metadata(folder.join(&path)) {
-                Ok(data) if data.is_dir() => folders.push(path),
-                Ok(_) => {
-                    paths.insert(path.to_string_lossy().into_owned());
-                }
-                Err(_) => {}
-            }
-        }
-    }
-    paths
 }
 
 #[cfg(test)]
