@@ -9,7 +9,6 @@ use crate::spec::ModelSpec;
 pub static FAMILIES: [&Family; 10] = [
     &llama::LLAMA,
     &mistral::MISTRAL,
-    &ministral3::MINISTRAL3,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &gemma2::GEMMA2,
@@ -17,6 +16,7 @@ pub static FAMILIES: [&Family; 10] = [
     &phi3::PHI3,
     &olmo2::OLMO2,
     &granite::GRANITE,
+    &ministral3::MINISTRAL3,
 ];
 
 impl Family {

@@ -225,6 +225,23 @@ fn the_weights_decide_the_number_format() {
 }
 
 #[test]
+fn an_output_projection_that_differs_from_the_embedding_counts() {
+    let with_tied = |tied: bool| {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let random = RandomSpec::named("llama", "tiny", 1, Some(Dtype::F32)).expect("it has a name");
+        random.write(dir.path(), &mut |_, _| {}).expect("it is written");
+        let path = dir.path().join("config.json");
+        let config = std::fs::read_to_string(&path).expect("it is there");
+        let changed = config.replace(r#""tie_word_embeddings": false"#, &format!(r#""tie_word_embeddings": {tied}"#));
+        std::fs::write(&path, changed).expect("written");
+        let described = ModelDescription::read(dir.path()).expect("it is read").spec.tied;
+        (described, ModelFiles::load(dir.path()).expect("it loads").spec.tied)
+    };
+    assert_eq!(with_tied(true), (true, false));
+    assert_eq!(with_tied(false), (false, false));
+}
+
+#[test]
 fn the_generation_config_recommends_how_to_sample() {
     use super::files::sampling_defaults;
     use domain::SamplingParams;
