@@ -173,23 +173,23 @@ fn of_gemma3_only_layers_without_a_window_are_scaled() {
 
 #[test]
 fn all_numbers_of_yarn_are_read() {
-    let yarn = |add| {
+    fn yarn(add: fn(&mut Writer)) -> Result<(usize, Yarn), String> {
         let spec = spec_with("llama", "tiny", "llama", add)?;
         match spec.ropes[0].scaling {
             RopeScaling::Yarn(yarn) => Ok((spec.context, yarn)),
             ref other => panic!("{other:?}"),
         }
-    };
-    let plain: fn(&mut Writer) = |writer| {
+    }
+    let plain = yarn(|writer| {
         writer.text("llama.rope.scaling.type", "yarn");
         writer.number("llama.rope.scaling.factor", 4.0);
         writer.count("llama.rope.scaling.original_context_length", 1024);
-    };
+    });
     let magnitude = 1.0 + 0.1 * 4f64.ln();
     let expected =
         Yarn { factor: 4.0, fast_turns: 32.0, slow_turns: 1.0, whole_pairs: true, original_context: 1024.0, magnitude };
     // The model's own context is 2048.
-    assert_eq!(yarn(plain), Ok((4096, expected)));
+    assert_eq!(plain, Ok((4096, expected)));
     let tuned = yarn(|writer| {
         writer.text("llama.rope.scaling.type", "yarn");
         writer.number("llama.rope.scaling.factor", 4.0);

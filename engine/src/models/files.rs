@@ -6,7 +6,7 @@ use super::families::read_spec;
 use super::gguf;
 use super::tensors::{EMBEDDING, HEAD};
 use crate::checkpoint::gguf::GgufFile;
-use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError, OtherParts};
+use crate::checkpoint::{CONFIG_FILE, Checkpoint, OtherParts};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use domain::{Dtype, SamplingParams};
@@ -61,7 +61,7 @@ impl ModelFiles {
             Some(_) => Dtype::Bf16,
             None => spec.dtype,
         };
-        spec.tied = spec.tied && !has_own_head(&checkpoint)?;
+        spec.tied = spec.tied && !has_own_head(&checkpoint);
         let OtherParts { tensors, bytes } = checkpoint.other_parts();
         if tensors > 0 {
             tracing::warn!(
@@ -110,15 +110,14 @@ impl ModelDescription {
 }
 
 /// Returns whether there is an output projection that differs from the embedding. It counts, though config.json says
-/// that there is none.
+/// that there is none. One that cannot be read does not.
 ///
 /// Source: Hugging Face transformers, `modeling_utils.py`, `tie_weights`.
-fn has_own_head(checkpoint: &Checkpoint) -> Result<bool, CheckpointError> {
-    if !checkpoint.has(HEAD) || !checkpoint.has(EMBEDDING) {
-        return Ok(false);
+fn has_own_head(checkpoint: &Checkpoint) -> bool {
+    match (checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)) {
+        (Ok(head), Ok(embedding)) => head.format != embedding.format || !head.rows().eq(embedding.rows()),
+        _ => false,
     }
-    let (head, embedding) = (checkpoint.tensor(HEAD)?, checkpoint.tensor(EMBEDDING)?);
-    Ok(head.format != embedding.format || !head.rows().eq(embedding.rows()))
 }
 
 /// Returns what generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of
