@@ -1,6 +1,6 @@
 //! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files;
-//! memory-mapped, and with a digest of what they hold. Tensors have the names that a Hugging Face checkpoint of a language
-//! model alone has.
+//! memory-mapped, and with a digest of what they hold. Tensors have the names that a Hugging Face checkpoint of a
+//! language model alone has.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
