@@ -45,6 +45,7 @@ fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!(", linear scaling by {factor}"),
         RopeScaling::Llama3 { factor, .. } => format!(", llama3 scaling by {factor}"),
+        RopeScaling::Yarn(yarn) => format!(", yarn scaling by {}", yarn.factor),
         RopeScaling::Long { .. } => ", longrope scaling".to_owned(),
     };
     let local = spec.ropes.iter().find(|other| other.theta != rope.theta);

@@ -2,7 +2,7 @@
 
 use super::ModelFiles;
 use super::tensors::tensors;
-use crate::checkpoint::FormatShare;
+use crate::checkpoint::{FormatShare, OtherParts};
 use crate::spec::ModelSpec;
 
 /// A model in figures.
@@ -18,6 +18,8 @@ pub struct ModelInfo {
     pub formats: Vec<FormatShare>,
     /// Weights on disk, in bytes.
     pub weight_bytes: u64,
+    /// Weights of other parts, such as one that reads images, which are not served.
+    pub other_parts: OtherParts,
     /// Files that the weights are in.
     pub weight_files: usize,
     /// KV bytes of one token over all layers, with a pool in the weights' number format.
@@ -61,6 +63,7 @@ impl ModelFiles {
             parameters: rows.iter().map(|row| row.numbers).sum(),
             formats: self.checkpoint.formats(),
             weight_bytes: self.checkpoint.bytes(),
+            other_parts: self.checkpoint.other_parts(),
             weight_files: self.checkpoint.files(),
             kv_bytes_per_token: self.spec.kv_layout(self.spec.dtype, None).token_bytes() as u64,
             tensors: rows,
