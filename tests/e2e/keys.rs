@@ -6,6 +6,8 @@ use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
 use std::path::Path;
 
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust");
+
 /// What `baton keys` prints, and its exit code.
 fn keys(file: &Path, arguments: &[&str]) -> (String, Option<i32>) {
     let file = file.to_str().expect("UTF-8");
@@ -30,7 +32,7 @@ fn a_key_is_made_used_limited_and_revoked() {
     let (one, code) = keys(&file, &["add", "--tenant", "acme", "--requests-per-minute", "1"]);
     assert_eq!((one.starts_with("baton-"), code), (true, Some(0)), "{one}");
     let setting = format!("router.keys_file={}", file.display());
-    let mut server = Server::start(&["--model", "models/tiny-rust", "--set", &setting]);
+    let mut server = Server::start(&["--model", MODEL, "--set", &setting]);
 
     let without = server.post(CHAT, &json!({}));
     assert_eq!((without.head.status, &without.json()["error"]["code"]), (401, &json!("missing_api_key")));

@@ -203,8 +203,8 @@ tree! {
         /// nothing is pinned. The HTTP API cannot pin prefixes yet.
         pinned_percent: u32 = 0,
         /// Quota of each tenant, in percent of the pools. A tenant at its quota evicts its own blocks before those of
-        /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. Routers set no tenant
-        /// yet, so quotas have no effect.
+        /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. A tenant is that of a
+        /// key (`router.keys_file`); clients without keys are one tenant.
         tenant_percent: u32 = 100,
         /// Idle time, in milliseconds, after which a block moves from the device to the disk tier, or to the host tier
         /// if there is no disk tier. 0: never.
