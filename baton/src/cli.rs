@@ -95,6 +95,17 @@ Examples:
 
 Equal arguments give equal bytes on every machine. The text of such a model has no meaning.";
 
+const KEYS_EXAMPLES: &str = "\
+Examples:
+  baton keys add --file keys.json --tenant acme
+  baton keys add --file keys.json --tenant acme --requests-per-minute 60 --tokens-per-minute 100000
+  baton serve --set router.keys_file=keys.json
+  curl -H 'Authorization: Bearer baton-...' http://127.0.0.1:8000/v1/models
+  baton keys list --file keys.json
+  baton keys revoke 3f9a0c1b22d4 --file keys.json
+
+The file has hashes of the keys, never the keys. A router that runs takes changes within a second.";
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   baton doctor
@@ -140,6 +151,9 @@ pub(crate) enum Command {
     /// Describe a model, or make one with random weights.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Add, list and revoke the keys by which clients use the API.
+    #[command(subcommand, after_help = KEYS_EXAMPLES)]
+    Keys(KeysCommand),
     /// Measure a server, the engine, the transport or the tiers.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -198,6 +212,55 @@ pub(crate) enum ModelCommand {
     /// Write a checkpoint with random weights, for tests and measurements.
     #[command(after_help = RANDOM_EXAMPLES)]
     Random(RandomArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key and print it, this once.
+    #[command(after_help = KEYS_EXAMPLES)]
+    Add(AddKey),
+    /// List the keys by name, with their limits.
+    List(KeysArgs),
+    /// Revoke a key: its open answers end, too.
+    Revoke {
+        /// Name of the key, as `baton keys list` shows it
+        id: String,
+        #[command(flatten)]
+        keys: KeysArgs,
+    },
+}
+
+/// Where the keys are.
+#[derive(Debug, Args)]
+pub(crate) struct KeysArgs {
+    /// File of the keys [default: the setting router.keys_file]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// TOML file with the setting router.keys_file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// What `keys add` adds.
+#[derive(Debug, Args)]
+pub(crate) struct AddKey {
+    /// Whose key it is; cached prompts are shared within a tenant only
+    #[arg(long)]
+    pub(crate) tenant: String,
+    /// Models that it may ask [default: all]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    pub(crate) models: Vec<String>,
+    /// Most requests a minute; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) requests_per_minute: u32,
+    /// Most tokens a minute, those of prompts and of answers; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) tokens_per_minute: u32,
+    /// Most requests at once; 0: any number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) concurrent: u32,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
 }
 
 /// What `model random` writes.

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod config;
+pub(crate) mod keys;
 pub(crate) mod model;
 mod owner;
 

@@ -15,7 +15,7 @@ mod run;
 mod topo;
 
 use clap::Parser;
-use cli::{BenchCommand, Cli, Command, ConfigCommand, ModelCommand};
+use cli::{BenchCommand, Cli, Command, ConfigCommand, KeysCommand, ModelCommand};
 use config::{Config, Flags};
 use domain::session::Role;
 use error::CommandError;
@@ -54,6 +54,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Model(ModelCommand::List) => commands::model::list(),
         Command::Model(ModelCommand::Remove { name }) => commands::model::remove(&name),
         Command::Model(ModelCommand::Random(request)) => commands::model::random(&request),
+        Command::Keys(KeysCommand::Add(key)) => commands::keys::add(&key),
+        Command::Keys(KeysCommand::List(keys)) => commands::keys::list(&keys),
+        Command::Keys(KeysCommand::Revoke { id, keys }) => commands::keys::revoke(&id, &keys),
         Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
         Command::Bench(BenchCommand::Transfer(asked)) => commands::bench::transfer(&asked),
         Command::Bench(BenchCommand::Engine(asked)) => commands::bench::engine(&asked),

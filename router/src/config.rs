@@ -1,5 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
+use crate::keys::Keys;
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -9,6 +10,8 @@ use std::time::Duration;
 /// Limits of the router. Each has a rule for when it is reached.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
+    /// Keys of the API. Without a known key: 401. Above its limits: 429.
+    pub keys: Keys,
     /// Bytes of a request's body. Above: 413.
     pub body_bytes_max: usize,
     /// Time for a client to send its body. After: 408.

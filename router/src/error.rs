@@ -1,6 +1,6 @@
 //! What a client is told when something goes wrong, in OpenAI's form. The one place that maps causes to HTTP.
 
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::{End, Ender};
@@ -140,6 +140,31 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::Request, Some("method_not_allowed"), message)
     }
 
+    /// Makes the error for a request that shows no key, where one is needed.
+    pub(crate) fn no_key() -> Self {
+        let message = "This service asks for an API key: send the header 'Authorization: Bearer KEY'.";
+        Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some("missing_api_key"), message)
+    }
+
+    /// Makes the error for a request that shows a key that is not known, or not any more.
+    pub(crate) fn wrong_key() -> Self {
+        let message = "The API key is not known here, or was revoked.";
+        Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some("invalid_api_key"), message)
+    }
+
+    /// Makes the error for a model that the key `id` may not ask.
+    pub(crate) fn forbidden_model(name: &str, id: &str) -> Self {
+        let message = format!("The key {id} may not use the model '{name}'.");
+        Self::new(StatusCode::FORBIDDEN, Kind::Request, Some("model_not_allowed"), message).at("model")
+    }
+
+    /// Makes the error for a key that has reached one of its limits.
+    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: Duration) -> Self {
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("rate_limit_exceeded"), message);
+        error.retry_after = Some(retry_after);
+        error
+    }
+
     /// Makes the error for more work than may wait.
     pub(crate) fn overloaded(message: impl Into<String>, retry_after: Duration) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("overloaded"), message);
@@ -215,6 +240,9 @@ impl IntoResponse for ApiError {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

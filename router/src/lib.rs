@@ -11,11 +11,13 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod keys;
 mod serve;
 mod sessions;
 
 pub use config::{ModelCard, RouterConfig};
 pub use http::serve_ops;
+pub use keys::{KeyEntry, KeyFile, KeyFileError, KeyHash, Keys, new_key};
 pub use serve::{Listeners, keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, FROM_WORKER_BYTES_MAX, Sessions, TO_WORKER_BYTES_MAX};
 

@@ -58,6 +58,7 @@ pub async fn serve(
     });
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
+    let keys = config.keys.clone();
     let app = Arc::new(App {
         config,
         card,
@@ -88,6 +89,7 @@ pub async fn serve(
         never = server.accept() => match never {},
         never = serve_ops => match never {},
         never = keep_up(&metrics) => match never {},
+        never = keys.follow() => match never {},
         () = life => false,
         _ = &mut brain => true,
     };

@@ -21,6 +21,7 @@ mod gguf_writer;
 mod gone;
 mod host;
 mod http;
+mod keys;
 #[cfg(feature = "failpoints")]
 mod kills;
 mod lifecycle;

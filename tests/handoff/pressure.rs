@@ -8,7 +8,7 @@ use engine::text::{Detokenizer, SpecialTokens, Tokenizer};
 use futures_util::FutureExt;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use proto::queue::{queue, weight};
-use router::{Dial, DialError, Dialed, Dialer, Listeners, ModelCard, RouterConfig};
+use router::{Dial, DialError, Dialed, Dialer, Keys, Listeners, ModelCard, RouterConfig};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -137,6 +137,7 @@ impl Drop for Router {
 
 fn config() -> RouterConfig {
     RouterConfig {
+        keys: Keys::default(),
         body_bytes_max: 64 << 10,
         body_wait: HOUR,
         body_min_bytes_per_s: 1,

@@ -75,6 +75,10 @@ tree! {
         /// Whether the API listener also serves `/metrics` and `/lanes`: `true` or `false`. It always serves `/live`
         /// and `/ready`. Set it to `false` if API clients must not read metrics.
         metrics_on_api: bool = true,
+        /// File of the API's keys, which `baton keys add` makes. Clients then send `Authorization: Bearer KEY`; without
+        /// a known key they get status 401, above the key's limits status 429. The file is read again when it changes.
+        /// Empty: everybody who reaches the API may use it.
+        keys_file: String = String::new(),
         /// Largest request body, in bytes. A larger body gets status 413. Raise it for very long prompts.
         body_bytes_max: Bytes = Bytes(16 << 20),
         /// Time limit for receiving a request body, in seconds. After it the request gets status 408.
@@ -199,8 +203,8 @@ tree! {
         /// nothing is pinned. The HTTP API cannot pin prefixes yet.
         pinned_percent: u32 = 0,
         /// Quota of each tenant, in percent of the pools. A tenant at its quota evicts its own blocks before those of
-        /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. Routers set no tenant
-        /// yet, so quotas have no effect.
+        /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. A tenant is that of a
+        /// key (`router.keys_file`); clients without keys are one tenant.
         tenant_percent: u32 = 100,
         /// Idle time, in milliseconds, after which a block moves from the device to the disk tier, or to the host tier
         /// if there is no disk tier. 0: never.

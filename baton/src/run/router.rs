@@ -9,8 +9,9 @@ use crate::output::print;
 use discovery::StaticList;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
-use router::{Dialer, Listeners, RouterConfig};
+use router::{Dialer, KeyFileError, Keys, Listeners, RouterConfig};
 use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 /// Serves until a signal ends it.
@@ -23,12 +24,13 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     }
     let dialed: Vec<_> = workers.addresses().iter().map(|worker| ("cluster.workers", worker.as_str())).collect();
     let secrets = secrets(&config.cluster, &dialed)?;
+    let router_config = router_config(config)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let card = model_card(&described(config)?)?;
     print(&startup_banner::router(&listeners, &card, workers.addresses())?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
-    let serve = router::serve(listeners, router_config(config), card, sessions, metrics, shutdown::signal());
+    let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
@@ -41,8 +43,8 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the router's part of the configuration.
-pub(super) fn router_config(config: &Config) -> RouterConfig {
+/// Returns the router's part of the configuration. Errors: the file of keys cannot be read.
+pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileError> {
     let (router, placement) = (&config.router, &config.placement);
     let handoff = match placement.handoff {
         Wanted::Auto => HandoffPolicy::Auto,
@@ -54,7 +56,8 @@ pub(super) fn router_config(config: &Config) -> RouterConfig {
         Wanted::Always => FetchPolicy::Always,
         Wanted::Never => FetchPolicy::Never,
     };
-    RouterConfig {
+    Ok(RouterConfig {
+        keys: keys(&router.keys_file)?,
         body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
         body_wait: Duration::from_secs(router.body_wait_s),
         body_min_bytes_per_s: router.body_min_bytes_per_s.0,
@@ -84,5 +87,9 @@ pub(super) fn router_config(config: &Config) -> RouterConfig {
             silence_max: Duration::from_millis(config.session.silence_ms),
             defaults: Rates::default(),
         },
-    }
+    })
+}
+
+fn keys(file: &str) -> Result<Keys, KeyFileError> {
+    if file.is_empty() { Ok(Keys::default()) } else { Keys::open(Path::new(file)) }
 }

@@ -22,6 +22,7 @@ use transport::{Hub, LaneStatus};
 pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
+    let router_config = router_config(config)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let (card, model) = open(config)?;
@@ -52,7 +53,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
             () = has_failed(&workers) => failed.set(true),
         }
     };
-    runtime.block_on(router::serve(listeners, router_config(config), card, sessions, metrics, end))?;
+    runtime.block_on(router::serve(listeners, router_config, card, sessions, metrics, end))?;
     // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the
     // others.
     workers.iter().for_each(|worker| worker.input().drain());

@@ -5,6 +5,7 @@ use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
 use crate::error::ApiError;
+use crate::keys::Admission;
 use domain::{Choice, End, Finish, RequestId};
 use engine::text::Detokenizer;
 use tokio::sync::mpsc;
@@ -43,6 +44,8 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(crate) struct Run {
     waiting: Waiting,
+    /// What its tokens are taken from.
+    admission: Admission,
     choices: usize,
     /// Choices of the first prompt, then of the second, and so on.
     sequences: Vec<Sequence>,
@@ -63,8 +66,8 @@ struct Sequence {
 }
 
 impl Run {
-    /// Begins the run of `ask`, which `waiting` waits for.
-    pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting) -> Self {
+    /// Begins the run of `ask`, which `waiting` waits for, by `admission`.
+    pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting, admission: Admission) -> Self {
         let choices = usize::from(ask.options.choices);
         let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
         for prompt in &ask.prompts {
@@ -85,6 +88,7 @@ impl Run {
             batch: Vec::with_capacity(BATCH_MAX),
             stopped: Vec::new(),
             waiting,
+            admission,
         }
     }
 
@@ -147,7 +151,15 @@ impl Run {
     }
 
     async fn receive(&mut self) -> Result<(), ApiError> {
-        match self.waiting.updates.recv_many(&mut self.batch, BATCH_MAX).await {
+        let seen = self.batch.len();
+        let received = tokio::select! {
+            biased;
+            () = self.admission.revoked() => return Err(ApiError::wrong_key()),
+            received = self.waiting.updates.recv_many(&mut self.batch, BATCH_MAX) => received,
+        };
+        let is_token = |update: &&Update| matches!(update, Update::Token { .. });
+        self.admission.take(self.batch[seen..].iter().filter(is_token).count());
+        match received {
             0 => Err(ApiError::internal("The router's brain ended.")),
             _ => Ok(()),
         }

@@ -4,6 +4,7 @@ use super::text::{SequenceText, TextDelta};
 use super::{Head, Run, Waiting, events};
 use crate::api::{Endpoint, Limits, ask};
 use crate::brain::Update;
+use crate::keys::Admission;
 use crate::tests::world::{card, tokenizer, tokens};
 use domain::plan::TokenLogprobs;
 use domain::{End, RequestId};
@@ -131,7 +132,7 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
     let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes };
-    let run = Run::new(&ask, &card(), waiting);
+    let run = Run::new(&ask, &card(), waiting, Admission::free());
     let head = Head { endpoint: Endpoint::Completion, id: "ID".into(), created: 0, model: "tiny-rust".into() };
     let mut events = pin!(events(run, head, tokenizer(), false, false, Some(15 * SECOND)));
 

@@ -11,6 +11,7 @@ use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
+use crate::keys::{Admission, Key};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderValue;
@@ -23,15 +24,30 @@ use std::sync::Arc;
 use telemetry::metrics;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
-/// Answers a request to `endpoint`.
-pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Result<Response, ApiError> {
+/// Answers a request to `endpoint`. The answer tells what is left to the request's key.
+pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
+    let key = match app.config.keys.find(request.headers()) {
+        Ok(key) => key,
+        Err(error) => {
+            metrics::requests(error.outcome()).increment(1);
+            return error.into_response();
+        }
+    };
+    let mut response = answer(&app, endpoint, request, key.as_ref()).await.into_response();
+    if let Some(key) = key {
+        key.tell(response.headers_mut());
+    }
+    response
+}
+
+async fn answer(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Option<&Key>) -> Result<Response, ApiError> {
     let arrived = app.clock.now();
     let name: RequestId = *request.extensions().get().expect("every request has its id");
     // Until the brain has the request, its outcome is counted here.
-    let accepted = accept(&app, endpoint, request).await;
+    let accepted = accept(app, endpoint, request, key).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
-    let (waiting, ask) = submit(&app, name, accepted, arrived).await?;
-    let mut run = Run::new(&ask, &app.card, waiting);
+    let (waiting, ask, admission) = submit(app, name, accepted, arrived).await?;
+    let mut run = Run::new(&ask, &app.card, waiting, admission);
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let id = format!("{prefix}-{:016x}", name.0);
     let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
@@ -59,12 +75,21 @@ struct Accepted {
     admitted: Arc<Admitted>,
     /// What its workers serve.
     served: Served,
+    /// What its key allows.
+    admission: Admission,
 }
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
-/// to take, the body is not read.
-async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<Accepted, ApiError> {
+/// to take, or its key allows no more, the body is not read.
+async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Option<&Key>) -> Result<Accepted, ApiError> {
     app.open()?;
+    let admission = match key {
+        Some(key) if !key.may_ask(&app.card.name) => {
+            return Err(ApiError::forbidden_model(&app.card.name, &key.id()));
+        }
+        Some(key) => key.admit()?,
+        None => Admission::free(),
+    };
     let service = app.service()?;
     if app.places.available_permits() == 0 {
         return Err(no_place(app).await);
@@ -89,7 +114,8 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request) -> Result<
         places.merge(place(app, ask.prompts.len() - 1).await?);
     }
     app.open()?;
-    Ok(Accepted { ask, places, admitted, served: service.served })
+    admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
+    Ok(Accepted { ask, places, admitted, served: service.served, admission })
 }
 
 async fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -112,9 +138,9 @@ async fn submit(
     name: RequestId,
     accepted: Accepted,
     arrived: Time,
-) -> Result<(Waiting, ParsedRequest), ApiError> {
-    let Accepted { ask, mut places, admitted, served } = accepted;
-    let scope = served.scope("");
+) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
+    let Accepted { ask, mut places, admitted, served, admission } = accepted;
+    let scope = served.scope(admission.tenant());
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
     // Nobody but the router reads an answer that is told whole, and it keeps all of it in any case.
@@ -147,12 +173,12 @@ async fn submit(
             params: prompt.params.clone(),
             seed,
             deadline: app.config.deadline.saturating_sub(app.clock.now().since(arrived)),
-            tenant: String::new(),
+            tenant: admission.tenant().to_owned(),
         });
         waiting.ids.push(id);
         if app.notes.send(Note::Arrive { request, chain, client }).await.is_err() {
             return Err(ApiError::internal("The router's brain ended."));
         }
     }
-    Ok((waiting, ask))
+    Ok((waiting, ask, admission))
 }

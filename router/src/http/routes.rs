@@ -8,7 +8,7 @@ use crate::brain::Phase;
 use crate::error::ApiError;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -72,18 +72,28 @@ fn describe(app: &App) -> Value {
     })
 }
 
-async fn models(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({ "object": "list", "data": [describe(&app)] }))
+/// Lists the models that the client may ask.
+async fn models(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, ApiError> {
+    let key = app.config.keys.find(&headers)?;
+    let allowed = key.is_none_or(|key| key.may_ask(&app.card.name));
+    let models: Vec<Value> = allowed.then(|| describe(&app)).into_iter().collect();
+    Ok(Json(json!({ "object": "list", "data": models })))
 }
 
 async fn model(
     State(app): State<Arc<App>>,
     uri: Uri,
+    headers: HeaderMap,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
+    let key = app.config.keys.find(&headers)?;
     // A name that is not UTF-8 is none of ours.
     let Ok(Path(name)) = name else { return Err(ApiError::no_path(Method::GET.as_str(), uri.path())) };
-    if name == app.card.name { Ok(Json(describe(&app))) } else { Err(ApiError::no_model(&name, &app.card.name)) }
+    match key {
+        _ if name != app.card.name => Err(ApiError::no_model(&name, &app.card.name)),
+        Some(key) if !key.may_ask(&name) => Err(ApiError::forbidden_model(&name, &key.id())),
+        _ => Ok(Json(describe(&app))),
+    }
 }
 
 /// Returns whether requests can be served now, and by how many.

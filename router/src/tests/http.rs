@@ -12,6 +12,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Http {
     pub(super) stream: TcpStream,
+    /// The key of the API that requests show.
+    pub(super) key: Option<String>,
     raw: Vec<u8>,
     /// Body bytes of a chunked answer that no event took yet.
     text: Vec<u8>,
@@ -32,7 +34,7 @@ impl Head {
 impl Http {
     pub(super) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("the server listens");
-        Self { stream, raw: Vec::new(), text: Vec::new() }
+        Self { stream, key: None, raw: Vec::new(), text: Vec::new() }
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) {
@@ -40,8 +42,9 @@ impl Http {
     }
 
     pub(super) async fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) {
+        let authorization = self.key.as_ref().map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nContent-Type: {kind}\r\n{authorization}Content-Length: {}\r\n\r\n",
             body.len()
         );
         self.write(&[head.as_bytes(), body].concat()).await;

@@ -5,6 +5,7 @@
 mod faults;
 mod generation;
 mod http;
+mod keys;
 mod lifecycle;
 mod refusals;
 mod strangers;

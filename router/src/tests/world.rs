@@ -1,6 +1,7 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
+use crate::keys::Keys;
 use crate::sessions::{Service, WorkerLink};
 use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{
@@ -68,6 +69,7 @@ pub(crate) fn card() -> ModelCard {
 
 pub(crate) fn config() -> RouterConfig {
     RouterConfig {
+        keys: Keys::default(),
         body_bytes_max: 64 << 10,
         body_wait: Duration::from_secs(5),
         body_min_bytes_per_s: 1,

@@ -1,0 +1,232 @@
+//! The keys that are known now, and what requests take by them.
+
+use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash};
+use super::meter::{Limit, Meter, Rate, Reached};
+use crate::clock::Clock;
+use crate::error::ApiError;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fs;
+use std::future::pending;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often the file is looked at.
+const RELOAD_EVERY: Duration = Duration::from_secs(1);
+
+/// Headers by which clients learn what is left, as OpenAI's clients know them.
+static RATE_HEADERS: [[HeaderName; 3]; 2] = [
+    [
+        HeaderName::from_static("x-ratelimit-limit-requests"),
+        HeaderName::from_static("x-ratelimit-remaining-requests"),
+        HeaderName::from_static("x-ratelimit-reset-requests"),
+    ],
+    [
+        HeaderName::from_static("x-ratelimit-limit-tokens"),
+        HeaderName::from_static("x-ratelimit-remaining-tokens"),
+        HeaderName::from_static("x-ratelimit-reset-tokens"),
+    ],
+];
+
+/// The keys of an API. By default there are none, and everybody may ask.
+#[derive(Clone, Debug, Default)]
+pub struct Keys(Option<Arc<Ring>>);
+
+#[derive(Debug)]
+struct Ring {
+    path: PathBuf,
+    known: RwLock<HashMap<KeyHash, Key>>,
+    clock: Clock,
+}
+
+/// A key that a client showed.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    entry: Arc<KeyEntry>,
+    life: Arc<Life>,
+}
+
+/// What stays of a key when its file changes.
+#[derive(Debug)]
+struct Life {
+    meter: Mutex<Meter>,
+    revoked: watch::Sender<bool>,
+    clock: Clock,
+}
+
+/// A request that is taken; it ends when this is dropped. Without keys there is nothing to take.
+#[derive(Debug)]
+pub(crate) struct Admission(Option<Key>);
+
+/// What tells versions of a file apart: when it was changed, and which file it is, since a new one replaces it.
+type Version = (i64, i64, u64, u64);
+
+impl Keys {
+    /// Reads the keys in a file, which are read again when it changes. Errors: [`KeyFileError`].
+    pub fn open(path: &Path) -> Result<Self, KeyFileError> {
+        let ring = Ring { path: path.to_owned(), known: RwLock::default(), clock: Clock::new() };
+        ring.take(KeyFile::read(path)?);
+        Ok(Self(Some(Arc::new(ring))))
+    }
+
+    /// Finds the key that a request shows; `None`: none is needed. Errors: it shows none, or none that is known.
+    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
+        let Some(ring) = &self.0 else { return Ok(None) };
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
+        let shown = shown.ok_or_else(ApiError::no_key)?;
+        let known = ring.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&KeyHash::of(shown)).cloned().map(Some).ok_or_else(ApiError::wrong_key)
+    }
+
+    /// Reads the file whenever it changes, until dropped. A file that cannot be read changes nothing, and is told once.
+    pub(crate) async fn follow(&self) -> Infallible {
+        let Some(ring) = &self.0 else { return pending().await };
+        let mut ticks = interval(RELOAD_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What was read at the start may be older than what is there now.
+        let mut seen = None;
+        loop {
+            ticks.tick().await;
+            let look = tokio::task::spawn_blocking({
+                let path = ring.path.clone();
+                move || read_if_new(&path, seen)
+            });
+            // A panic is told by itself, and the next look is the next chance.
+            let Ok(Some((version, read))) = look.await else { continue };
+            seen = Some(version);
+            match read {
+                Ok(file) => ring.take(file),
+                Err(error) => tracing::error!(%error, "router.keys_file: the keys stay as they were"),
+            }
+        }
+    }
+}
+
+impl Ring {
+    /// Replaces the keys: one that is still there keeps its meter, one that is gone is revoked.
+    fn take(&self, file: KeyFile) {
+        let now = self.clock.now();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *known);
+        let mut gone = before.clone();
+        let mut added = 0;
+        for entry in file.keys {
+            gone.remove(&entry.hash);
+            let life = match before.get(&entry.hash) {
+                Some(key) => {
+                    key.life.meter().limit(&entry, now);
+                    key.life.clone()
+                }
+                None => {
+                    added += 1;
+                    let meter = Mutex::new(Meter::new(&entry, now));
+                    Arc::new(Life { meter, revoked: watch::Sender::new(false), clock: self.clock })
+                }
+            };
+            known.insert(entry.hash, Key { entry: Arc::new(entry), life });
+        }
+        for key in gone.values() {
+            key.life.revoked.send_replace(true);
+        }
+        if added > 0 || !gone.is_empty() {
+            tracing::info!(known = known.len(), added, revoked = gone.len(), "keys of the API");
+        }
+    }
+}
+
+impl Key {
+    /// Returns the key's name, which tells nothing about the key.
+    pub(crate) fn id(&self) -> String {
+        self.entry.hash.id()
+    }
+
+    /// Returns whether it may ask this model.
+    pub(crate) fn may_ask(&self, model: &str) -> bool {
+        self.entry.models.is_empty() || self.entry.models.iter().any(|allowed| allowed == model)
+    }
+
+    /// Takes a request. Errors: a limit of the key is reached.
+    pub(crate) fn admit(&self) -> Result<Admission, ApiError> {
+        let begun = self.life.meter().begin(self.life.clock.now());
+        begun.map(|()| Admission(Some(self.clone()))).map_err(|reached| self.too_much(reached))
+    }
+
+    fn too_much(&self, Reached { limit, most, wait }: Reached) -> ApiError {
+        let unit = match limit {
+            Limit::Requests => "requests a minute",
+            Limit::Tokens => "tokens a minute",
+            Limit::Concurrent => "requests at once",
+        };
+        ApiError::rate_limited(format!("The key {} has reached its limit of {most} {unit}.", self.id()), wait)
+    }
+
+    /// Adds the headers that say what is left to the key.
+    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
+        let rates = self.life.meter().rates(self.life.clock.now());
+        for (names, rate) in RATE_HEADERS.iter().zip(rates) {
+            let Some(Rate { most, left, full_in }) = rate else { continue };
+            let reset = HeaderValue::from_str(&format!("{}ms", full_in.as_millis())).expect("digits are ASCII");
+            for (name, value) in names.iter().zip([most.into(), left.into(), reset]) {
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+impl Life {
+    fn meter(&self) -> MutexGuard<'_, Meter> {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Admission {
+    /// Returns the admission of a request that needs no key.
+    pub(crate) fn free() -> Self {
+        Self(None)
+    }
+
+    /// Returns whose request it is; empty: everybody's.
+    pub(crate) fn tenant(&self) -> &str {
+        self.0.as_ref().map_or("", |key| &key.entry.tenant)
+    }
+
+    /// Takes tokens of a prompt or of an answer.
+    pub(crate) fn take(&self, tokens: usize) {
+        if let Some(key) = self.0.as_ref().filter(|_| tokens > 0) {
+            key.life.meter().take(tokens);
+        }
+    }
+
+    /// Waits until the key is revoked.
+    pub(crate) async fn revoked(&self) {
+        let Some(key) = &self.0 else { return pending().await };
+        // The sender lives as long as the key.
+        let _ = key.life.revoked.subscribe().wait_for(|revoked| *revoked).await;
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if let Some(key) = &self.0 {
+            key.life.meter().end();
+        }
+    }
+}
+
+/// Returns what a header `Authorization` shows as a bearer's token.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+/// Reads the file unless it is the version that was seen, and returns which one it is now; `None`: nothing is new.
+fn read_if_new(path: &Path, seen: Option<Option<Version>>) -> Option<(Option<Version>, Result<KeyFile, KeyFileError>)> {
+    let version = fs::metadata(path).ok().map(|about| (about.mtime(), about.mtime_nsec(), about.ino(), about.len()));
+    (seen != Some(version)).then(|| (version, KeyFile::read(path)))
+}

@@ -1,0 +1,123 @@
+//! The file of keys and the limits of a key.
+
+use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash, new_key};
+use super::meter::{Limit, Meter, Rate, Reached};
+use super::ring::Keys;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue};
+use domain::Time;
+use std::path::Path;
+use std::time::Duration;
+
+fn entry(requests_per_minute: u32, tokens_per_minute: u32, concurrent: u32) -> KeyEntry {
+    let hash = KeyHash::of("baton-1");
+    KeyEntry { hash, tenant: "acme".into(), models: Vec::new(), requests_per_minute, tokens_per_minute, concurrent }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::ZERO + Duration::from_secs(seconds)
+}
+
+fn headers(value: &str) -> HeaderMap {
+    HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).expect("ASCII"))])
+}
+
+#[test]
+fn a_minute_takes_as_many_requests_as_its_limit_and_fills_evenly() {
+    let mut meter = Meter::new(&entry(6, 0, 0), at(0));
+    for _ in 0..6 {
+        assert_eq!(meter.begin(at(0)), Ok(()));
+    }
+    let reached = Reached { limit: Limit::Requests, most: 6, wait: Duration::from_secs(10) };
+    assert_eq!(meter.begin(at(0)), Err(reached));
+    assert_eq!(meter.begin(at(10)), Ok(()), "a sixth of a minute brings one");
+    assert_eq!(meter.begin(at(10)), Err(reached));
+    let rate = Rate { most: 6, left: 3, full_in: Duration::from_secs(30) };
+    assert_eq!(meter.rates(at(40)), [Some(rate), None]);
+    assert_eq!(meter.rates(at(10_000))[0].map(|rate| rate.left), Some(6), "no more than a minute's is saved up");
+}
+
+#[test]
+fn a_key_waits_while_its_tokens_are_overdrawn() {
+    let mut meter = Meter::new(&entry(0, 60, 0), at(0));
+    assert_eq!(meter.begin(at(0)), Ok(()));
+    meter.take(90);
+    let wait = meter.begin(at(0)).expect_err("30 too many were taken").wait;
+    assert!(wait >= Duration::from_secs(30) && wait < Duration::from_secs(31), "{wait:?}");
+    assert_eq!(meter.rates(at(0))[1].map(|rate| rate.left), Some(0));
+    assert_eq!(meter.begin(at(31)), Ok(()));
+}
+
+#[test]
+fn requests_at_once_are_counted_until_they_end() {
+    let mut meter = Meter::new(&entry(0, 0, 1), at(0));
+    assert_eq!(meter.begin(at(0)), Ok(()));
+    assert_eq!(meter.begin(at(0)).map_err(|reached| reached.limit), Err(Limit::Concurrent));
+    meter.end();
+    assert_eq!(meter.begin(at(0)), Ok(()));
+}
+
+#[test]
+fn a_request_that_is_refused_takes_nothing() {
+    let mut meter = Meter::new(&entry(2, 10, 0), at(0));
+    assert_eq!(meter.begin(at(0)), Ok(()));
+    meter.take(10);
+    assert_eq!(meter.begin(at(0)).map_err(|reached| reached.limit), Err(Limit::Tokens));
+    assert_eq!(meter.rates(at(0))[0].map(|rate| rate.left), Some(1));
+}
+
+#[test]
+fn other_limits_keep_what_was_taken() {
+    let mut meter = Meter::new(&entry(10, 0, 0), at(0));
+    (0..8).for_each(|_| assert_eq!(meter.begin(at(0)), Ok(())));
+    meter.limit(&entry(20, 0, 0), at(0));
+    assert_eq!(meter.rates(at(0))[0].map(|rate| rate.left), Some(12));
+    meter.limit(&entry(5, 0, 0), at(0));
+    assert_eq!(meter.begin(at(0)).map_err(|reached| reached.limit), Err(Limit::Requests));
+    meter.limit(&entry(0, 0, 0), at(0));
+    assert_eq!(meter.begin(at(0)), Ok(()), "there is no limit any more");
+}
+
+#[test]
+fn a_file_comes_back_as_it_was_written_and_holds_no_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    let (key, hash) = new_key().expect("random numbers");
+    let added = KeyEntry { hash, models: vec!["m".into()], ..entry(1, 2, 3) };
+    KeyFile::change(&path, |file| file.keys.push(added.clone())).expect("it is written");
+    assert_eq!(KeyFile::read(&path).expect("it is read").keys, [added]);
+    let text = std::fs::read_to_string(&path).expect("text");
+    assert!(!text.contains(&key) && text.contains(&hash.to_string()), "{text}");
+    assert_eq!(KeyHash::of(&key), hash);
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn files_that_are_none_are_refused_by_name() {
+    let parse =
+        |json: &str| KeyFile::parse(Path::new("keys.json"), json.as_bytes()).expect_err("it is none").to_string();
+    assert!(parse("{}").contains("keys.json is no file of keys"), "{}", parse("{}"));
+    assert!(parse(r#"{"keys": [{"hash": "12", "tenant": "a"}]}"#).contains("line 1"));
+    assert!(parse(r#"{"keys": [], "key": 1}"#).contains("unknown field `key`"));
+    let hash = KeyHash::of("a");
+    let twice = format!(r#"{{"keys": [{{"hash": "{hash}", "tenant": "a"}}, {{"hash": "{hash}", "tenant": "b"}}]}}"#);
+    assert!(parse(&twice).contains(&format!("the key {} is there twice", hash.id())));
+    assert!(matches!(Keys::open(Path::new("/no/such/file")), Err(KeyFileError::Io { .. })));
+}
+
+#[test]
+fn a_key_is_found_by_its_bearer_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    KeyFile::change(&path, |file| file.keys.push(entry(0, 0, 0))).expect("it is written");
+    let keys = Keys::open(&path).expect("it is read");
+    for known in ["Bearer baton-1", "bearer baton-1", "Bearer  baton-1 "] {
+        assert!(keys.find(&headers(known)).is_ok_and(|key| key.is_some()), "{known}");
+    }
+    for wrong in ["baton-1", "Basic baton-1", "Bearer ", "Bearer baton-2"] {
+        assert!(keys.find(&headers(wrong)).is_err(), "{wrong}");
+    }
+    assert!(keys.find(&HeaderMap::new()).is_err());
+    assert!(Keys::default().find(&HeaderMap::new()).is_ok_and(|key| key.is_none()), "without keys all may ask");
+}
