@@ -2,9 +2,12 @@
 //! goldens and says what they hold.
 
 mod cases;
+mod chat_model;
+mod chats;
 mod gguf;
 mod gguf_writer;
 mod golden;
+mod greedy;
 mod run;
 
 use cases::Case;
