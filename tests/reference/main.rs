@@ -4,6 +4,7 @@
 mod cases;
 mod chat_model;
 mod chats;
+mod formats;
 mod gguf;
 mod gguf_writer;
 mod golden;
