@@ -12,7 +12,8 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 serve: build ## install what is missing, build, fetch a small chat model once and serve it on http://127.0.0.1:8000 (MODEL=tiny-rust: the bundled one; ARGS="--decode 2")
-	exec $(BINARY) serve --model "$$(scripts/fetch-model $(MODEL))" $(ARGS)
+	@# Where fetched models lie is no setting of the binary.
+	model="$$(scripts/fetch-model $(MODEL))" && exec env -u BATON_MODELS $(BINARY) serve --model "$$model" $(ARGS)
 
 build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
@@ -21,15 +22,15 @@ build: ## install what a build needs, and build the binary in release mode
 test: test-unit test-fuzz test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
-	@scripts/install-tools build nextest python
+	@scripts/install-tools build nextest python model
 	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not package(fuzz)'
 
 test-e2e: ## the real binary from outside
-	@scripts/install-tools build nextest python
+	@scripts/install-tools build nextest python model
 	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
 
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
-	@scripts/install-tools build nextest hosts python
+	@scripts/install-tools build nextest hosts python model
 	$(CARGO) nextest run --locked --release --workspace --features baton/failpoints --test e2e --test-threads 3 -E 'test(/^kills::/)'
 	@# The binary that people run dies at no named step.
 	@$(CARGO) build --locked --quiet --release --package baton

@@ -18,7 +18,7 @@ const WIDTH_MAX: usize = 100;
 /// What the help says after the commands.
 const TOP_EXAMPLES: &str = "\
 Examples:
-  baton serve                                 the bundled model on http://127.0.0.1:8000
+  baton serve                                 the fetched chat model, or else the bundled one
   baton serve --model path/to/Llama-3.2-1B    a Hugging Face directory
   baton serve --model Qwen/Qwen3-0.6B         a model of a hub, fetched once
   baton decode-worker --listen 127.0.0.1:9011
@@ -73,7 +73,7 @@ Examples:
 
 const INFO_EXAMPLES: &str = "\
 Examples:
-  baton model info                            the bundled model
+  baton model info                            the model that `baton serve` takes
   baton model info path/to/model --tensors";
 
 const PULL_EXAMPLES: &str = "\
@@ -189,7 +189,7 @@ pub(crate) enum ModelCommand {
     /// Describe a model: shape, parameters, bytes, KV cache per token.
     #[command(after_help = INFO_EXAMPLES)]
     Info {
-        /// Hugging Face directory, GGUF file or model of a hub [default: the bundled model]
+        /// Hugging Face directory, GGUF file or model of a hub [default: that of `baton serve`]
         #[arg(value_name = "DIR|FILE|NAME")]
         path: Option<PathBuf>,
         /// List the tensors, too

@@ -1,4 +1,5 @@
-//! Where the model is: the directory, the GGUF file or the model of a hub that a person names, or the bundled model.
+//! Where the model is: the directory, the GGUF file or the model of a hub that a person names. If none is named, it is
+//! the chat model that was fetched for the first steps, or else the bundled model.
 
 use crate::hub_model::cached_or_pulled;
 use engine::checkpoint::gguf::GgufFile;
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The bundled model, from a place where a copy of the project's data may lie.
 const BUNDLED: &str = "models/tiny-rust";
+/// The chat model that `scripts/fetch-model` fetches, from the same place.
+const FETCHED: &str = "models/fetched/SmolLM2-135M-Instruct-Q4_1.gguf";
 /// Where the project was built.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// What every model directory has.
@@ -44,11 +47,11 @@ pub(crate) struct Located {
 }
 
 /// Finds the model at `path`, which may be a directory, a file in it, a GGUF file, or the name of a model on a hub. An
-/// empty path means the bundled model. What is missing of a hub's model is fetched.
+/// empty path means the fetched chat model, or else the bundled model. What is missing of a hub's model is fetched.
 pub(crate) fn locate(path: &Path) -> Result<Located, ModelDirError> {
     let here = |path| Located { path, name: None };
     if path.as_os_str().is_empty() {
-        return bundled(&places()).map(here);
+        return unnamed(&bases()).map(here);
     }
     match (named(path), hub_name(path)) {
         (Err(ModelDirError::Missing(_)), Some(name)) => {
@@ -86,19 +89,29 @@ fn named(path: &Path) -> Result<PathBuf, ModelDirError> {
     if dir.join(CONFIG_FILE).is_file() { Ok(dir.to_owned()) } else { Err(ModelDirError::NoConfig(dir.to_owned())) }
 }
 
-fn bundled(places: &[PathBuf]) -> Result<PathBuf, ModelDirError> {
-    let found = places.iter().find(|place| place.join(CONFIG_FILE).is_file());
-    found.cloned().ok_or_else(|| ModelDirError::NotBundled(places.to_vec()))
+/// Returns the model that is taken when none is named.
+fn unnamed(bases: &[PathBuf]) -> Result<PathBuf, ModelDirError> {
+    let places = |name: &str| bases.iter().map(|base| base.join(name)).collect::<Vec<_>>();
+    let fetched = places(FETCHED).into_iter().find(|path| is_checked(path));
+    let bundled = || places(BUNDLED).into_iter().find(|path| path.join(CONFIG_FILE).is_file());
+    fetched.or_else(bundled).ok_or_else(|| ModelDirError::NotBundled(places(BUNDLED)))
 }
 
-/// Where the bundled model may lie, in order: here, where the binary was installed or built, where its source is.
-fn places() -> Vec<PathBuf> {
+/// Returns whether the checksum of a fetched file was right: the script touches a file beside it then.
+fn is_checked(path: &Path) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
+    let mark = path.with_added_extension("checked");
+    matches!((modified(path), modified(&mark)), (Ok(file), Ok(mark)) if mark > file)
+}
+
+/// Where the project's data may lie, in order: here, where the binary was installed or built, where its source is.
+fn bases() -> Vec<PathBuf> {
     let mut bases = vec![PathBuf::new()];
     if let Some(dir) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
         bases.extend([dir.to_owned(), dir.join("../share/baton"), dir.join("../..")]);
     }
     bases.push(PathBuf::from(SOURCE));
-    bases.iter().map(|base| base.join(BUNDLED)).collect()
+    bases
 }
 
 fn list(places: &[PathBuf]) -> String {
@@ -108,11 +121,28 @@ fn list(places: &[PathBuf]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn the_bundled_model_is_found_without_a_name() {
-        let dir = locate(Path::new("")).expect("it lies in the source").path;
-        assert!(dir.join(CONFIG_FILE).is_file());
+    fn without_a_name_a_fetched_model_is_found_once_it_is_checked() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let found = || unnamed(&[dir.path().to_owned()]).expect("one is found");
+        let [bundled, fetched] = [BUNDLED, FETCHED].map(|name| dir.path().join(name));
+        let write = |path: &Path, at_s: u64| {
+            fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
+            let file = fs::File::create(path).expect("it can be written");
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(at_s)).expect("its time can be set");
+        };
+        write(&bundled.join(CONFIG_FILE), 0);
+        assert_eq!(found(), bundled);
+        write(&fetched, 20);
+        assert_eq!(found(), bundled, "nobody looked at its checksum");
+        let mark = fetched.with_added_extension("checked");
+        write(&mark, 10);
+        assert_eq!(found(), bundled, "it has changed since");
+        write(&mark, 30);
+        assert_eq!(found(), fetched);
     }
 
     #[test]
@@ -146,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_place_is_listed() {
-        let error = bundled(&["a".into(), "b/c".into()]).expect_err("nothing is there");
-        assert!(error.to_string().contains("looked in a, b/c;"), "{error}");
+        let error = unnamed(&["a".into(), "b/c".into()]).expect_err("nothing is there");
+        assert!(error.to_string().contains("looked in a/models/tiny-rust, b/c/models/tiny-rust;"), "{error}");
     }
 }

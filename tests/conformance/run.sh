@@ -25,7 +25,7 @@ venv="$target/conformance/venv"
 log="$target/conformance/serve.log"
 # There before anybody looks into it: the shell opens it for the service after it has gone on.
 : >"$log"
-"$baton" serve --listen 127.0.0.1:0 "$@" >"$log" 2>&1 &
+BATON_MODEL__PATH="$root/models/tiny-rust" "$baton" serve --listen 127.0.0.1:0 "$@" >"$log" 2>&1 &
 server=$!
 trap 'kill -KILL "$server" 2>/dev/null || true' EXIT
 

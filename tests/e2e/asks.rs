@@ -17,7 +17,7 @@ pub(crate) struct Ask {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Said {
     pub(crate) choices: BTreeMap<u64, Choice>,
-    prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     pub(crate) completion_tokens: u64,
 }
 

@@ -2,6 +2,7 @@
 //! undisturbed run, or, where nobody is left to give it, a clear error in time. Only in builds with the feature
 //! `failpoints`.
 
+mod chats;
 mod fleet;
 mod hosts;
 mod lanes;

@@ -10,6 +10,9 @@ mod bad_input;
 mod bench;
 mod bench_engine;
 mod bench_tiers;
+#[path = "../reference/chat_model.rs"]
+mod chat_model;
+mod chats;
 mod cluster;
 mod command_line;
 mod disk;

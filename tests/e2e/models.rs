@@ -5,6 +5,9 @@ use std::process::Command;
 
 /// The binary under test.
 pub(crate) const BATON: &str = env!("CARGO_BIN_EXE_baton");
+/// What every process is told: to serve the bundled model, whatever else was fetched. Flags overrule it.
+pub(crate) const BUNDLED: (&str, &str) =
+    ("BATON_MODEL__PATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
 
 /// A directory that is removed with its owner.
 pub(crate) struct Folder(PathBuf);

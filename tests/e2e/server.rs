@@ -1,7 +1,7 @@
 //! A `baton serve` process.
 
 use crate::metrics::{Metrics, Pool};
-use crate::models::BATON;
+use crate::models::{BATON, BUNDLED};
 use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -47,10 +47,17 @@ pub(crate) fn ended(child: &mut Child) -> ExitStatus {
     panic!("the process did not end");
 }
 
-/// A command of the binary that nothing of the tester's environment reaches.
+/// A command of the binary that nothing of the tester's environment reaches. Its model is the bundled one, unless
+/// `arguments` name another.
 pub(crate) fn baton(arguments: &[&str]) -> Command {
     let mut command = Command::new(BATON);
-    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .env_clear()
+        .envs([BUNDLED])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 

@@ -245,7 +245,7 @@ fn quantised_formats_compute_what_transformers_computes_with_widened_weights() {
 /// multiplied with are rounded to 8 bits, in blocks: by up to a 254th of the block's largest, about 0.4% of a
 /// typical one. Six such layers follow each other at most, whose errors are independent: 1%. A row or a scale in
 /// the wrong place is beyond 10%.
-const MIXED_TOLERANCE: f32 = 3e-2;
+pub(crate) const MIXED_TOLERANCE: f32 = 3e-2;
 
 /// A text that tokenizers stumble over, with the tokens it has.
 #[derive(Deserialize)]

@@ -2,9 +2,13 @@
 //! goldens and says what they hold.
 
 mod cases;
+mod chat_model;
+mod chats;
+mod formats;
 mod gguf;
 mod gguf_writer;
 mod golden;
+mod greedy;
 mod run;
 
 use cases::Case;

@@ -71,7 +71,7 @@ struct Computes {
 #[derive(Debug, Args)]
 struct Common {
     /// Model to serve: a Hugging Face directory, a GGUF file, or a model of a hub such as org/name or
-    /// org/name:Q4_K_M [default: the bundled model]
+    /// org/name:Q4_K_M [default: the fetched chat model, or else the bundled one]
     #[arg(long, value_name = "DIR|FILE|NAME")]
     model: Option<String>,
     /// Level of the log, or directives such as `info,router=debug` [default: info]

@@ -14,7 +14,7 @@ use engine::spec::RopeScaling;
 use hub::{CachedModel, Hub, HubError, ModelName, NameError};
 use std::path::{Path, PathBuf};
 
-/// Describes a model; `None`: the bundled one.
+/// Describes a model; `None`: the one that is served when none is named.
 pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandError> {
     let located = model_dir::locate(path.as_deref().unwrap_or(Path::new("")));
     let dir = located.map_err(|error| CommandError::Usage(error.into()))?.path;

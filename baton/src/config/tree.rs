@@ -49,7 +49,8 @@ tree! {
     /// The model.
     model: Model {
         /// The model: a Hugging Face folder, a GGUF file, or a model of a hub such as `org/name` or `org/name:Q4_K_M`,
-        /// which is fetched once. Empty: the bundled model.
+        /// which is fetched once. Empty: the chat model that `scripts/fetch-model` fetches, if it has, else the bundled
+        /// model.
         path: String = String::new(),
         /// Model name that clients use in requests. Empty: the name of the folder or file.
         name: String = String::new(),

@@ -28,7 +28,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let card = model_card(&described(config)?)?;
-    print(&startup_banner::router(&listeners, &card, workers.addresses())?)?;
+    print(&startup_banner::router(config, &listeners, &card, workers.addresses())?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());
     let ended = runtime.block_on(async {

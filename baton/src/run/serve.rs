@@ -8,7 +8,7 @@ use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
 use super::worker::{WORKER_FAILED, has_failed};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, shutdown, startup_banner, tiers};
+use super::{ops, shutdown, startup_banner};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -34,7 +34,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     if lane.is_none() && config.serve.prefill > 0 {
         return Err("no lane joins the workers of this process: transport.lanes must have local".into());
     }
-    let banner = startup_banner::serve(&listeners, &card, &pool, &setups, lane.as_ref(), tiers::describe(config))?;
+    let banner = startup_banner::serve(config, &listeners, &card, &pool, &setups, lane.as_ref())?;
 
     let (dialer, sessions) = Dialer::new(card.shape);
     let mut workers = Vec::with_capacity(setups.len());

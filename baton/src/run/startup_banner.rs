@@ -2,7 +2,9 @@
 //! address.
 
 use super::role_name::role_name;
+use super::tiers;
 use super::worker_setup::{Pool, WorkerSetup};
+use crate::config::Config;
 use discovery::Address;
 use domain::session::{PeerAddress, Role};
 use router::{Listeners, ModelCard};
@@ -17,14 +19,14 @@ const QUESTION: &str = "What is the capital of France?";
 const BUNDLED: (&str, &str) = ("tiny-rust", "What is ownership?");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Of `baton serve`. `lane`: how KV moves, where it does; `tiers`: in words, where there are some.
+/// Of `baton serve`. `lane`: how KV moves, where it does.
 pub(super) fn serve(
+    config: &Config,
     listeners: &Listeners,
     card: &ModelCard,
     pool: &Pool,
     setups: &[WorkerSetup],
     lane: Option<&LaneStatus>,
-    tiers: Option<String>,
 ) -> io::Result<String> {
     let address = listeners.api.local_addr()?.to_string();
     let count = |role: Role| setups.iter().filter(|setup| setup.who.role == role).count();
@@ -41,15 +43,16 @@ pub(super) fn serve(
     };
     Ok(format!(
         "baton {VERSION}: listening on http://{address}\n  \
-         model    {name} ({context} tokens of context)\n  \
+         model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
          {tiers}{ops}  \
          {attempt}  \
          end      Ctrl-C\n",
-        tiers = line("tiers", tiers),
+        tiers = line("tiers", tiers::describe(config)),
         ops = ops(ops_at(listeners)?),
         name = card.name,
+        unnamed = unnamed(config, &card.name),
         context = pool.context_tokens,
         prefill = workers[0],
         decode = workers[1],
@@ -59,18 +62,24 @@ pub(super) fn serve(
 }
 
 /// Of `baton router`.
-pub(super) fn router(listeners: &Listeners, card: &ModelCard, workers: &[Address]) -> io::Result<String> {
+pub(super) fn router(
+    config: &Config,
+    listeners: &Listeners,
+    card: &ModelCard,
+    workers: &[Address],
+) -> io::Result<String> {
     let address = listeners.api.local_addr()?.to_string();
     let list = workers.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
     Ok(format!(
         "baton {VERSION} router: listening on http://{address}\n  \
-         model    {name}\n  \
+         model    {name}{unnamed}\n  \
          workers  {list}; they may come and go\n\
          {ops}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
+        unnamed = unnamed(config, &card.name),
         ops = ops(ops_at(listeners)?),
         attempt = attempt(&address, card),
     ))
@@ -104,6 +113,18 @@ pub(super) fn worker(
         context = pool.context_tokens,
         device = setup.device(),
     )
+}
+
+/// Returns what follows the name of a model that no setting names: where it comes from, and how to choose.
+fn unnamed(config: &Config, name: &str) -> &'static str {
+    match (config.model.path.is_empty(), name == BUNDLED.0) {
+        (false, _) => "",
+        (true, false) => "\n           fetched earlier; `--model` names another one",
+        (true, true) => {
+            "\n           bundled, and recites the Rust documentation; `--model` names another one, and\
+             \n           `make serve` or scripts/fetch-model fetches a small chat model"
+        }
+    }
 }
 
 /// Returns where a router's operators reach it.
@@ -146,4 +167,19 @@ fn attempt(address: &str, card: &ModelCard) -> String {
         "try      curl http://{address}/v1/{path} -H 'content-type: application/json' \\\n             \
          -d '{body}'\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_nobody_named_is_explained() {
+        let mut config = Config::default();
+        assert!(unnamed(&config, "SmolLM2-135M-Instruct-Q4_1").contains("fetched earlier"));
+        let bundled = unnamed(&config, BUNDLED.0);
+        assert!(bundled.contains("bundled") && bundled.contains("--model") && bundled.contains("scripts/fetch-model"));
+        config.model.path = "models/tiny-rust".to_owned();
+        assert_eq!(unnamed(&config, BUNDLED.0), "");
+    }
 }

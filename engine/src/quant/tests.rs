@@ -15,8 +15,7 @@ struct Golden {
 fn quantised_blocks_mean_what_ggml_says() {
     let goldens: HashMap<String, Golden> = serde_json::from_str(GOLDENS).unwrap();
     use WeightFormat::{Q4_0, Q4_1, Q4K, Q6K, Q8_0, Repacked as Stored};
-    let repacked = [Repacked::Q5_0, Repacked::Q5_1, Repacked::Q2K, Repacked::Q3K, Repacked::Q5K].map(Stored);
-    for format in [Q8_0, Q4_0, Q4_1, Q4K, Q6K].into_iter().chain(repacked) {
+    for format in [Q8_0, Q4_0, Q4_1, Q4K, Q6K].into_iter().chain(Repacked::ALL.map(Stored)) {
         let Golden { bytes, bits } = &goldens[&format.to_string()];
         let bytes: Vec<u8> =
             (0..bytes.len() / 2).map(|i| u8::from_str_radix(&bytes[2 * i..2 * i + 2], 16).unwrap()).collect();

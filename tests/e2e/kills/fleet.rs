@@ -3,7 +3,7 @@
 use crate::address::own_address;
 use crate::http::{Connection, request};
 use crate::metrics::Metrics;
-use crate::models::BATON;
+use crate::models::{BATON, BUNDLED};
 use crate::server::until;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -146,6 +146,7 @@ impl Seat {
             .args(&line[1..])
             .env_clear()
             .env("PATH", PATH)
+            .envs([BUNDLED])
             .env("BATON_CLUSTER__SECRET", "of the tests that kill")
             // Of the store, where there is one.
             .envs([("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")])

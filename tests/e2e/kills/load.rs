@@ -70,24 +70,30 @@ pub(super) fn conversations(count: usize, turns: usize) -> Vec<Vec<Question>> {
 
 /// `shapes`: number, tokens of the prompt, tokens and choices of the answer.
 fn ask_undisturbed(device: &str, shapes: impl Iterator<Item = (u32, u32, u32, u32)>) -> Vec<Question> {
-    let server = Server::start(
-        &[
-            ["--prefill", "0", "--device", device, "--threads", "1"].as_slice(),
-            &["--set", "sim.speed_percent=0", "--set", "kv.device_bytes=64MiB", "--set", "engine.block_tokens=16"],
-        ]
-        .concat(),
-    );
-    let question = |(at, length, tokens, choices): (u32, u32, u32, u32)| {
+    let body = |(at, length, tokens, choices): (u32, u32, u32, u32)| {
         let prompt: Vec<u32> = (0..length).map(|i| 300 + (i * 37 + at * 101) % 3000).collect();
-        let body = json!({
+        json!({
             "model": "tiny-rust", "prompt": prompt, "max_tokens": tokens, "n": choices, "seed": at, "temperature": at % 2,
             "ignore_eos": true, "stream": true, "stream_options": { "include_usage": true },
-        });
+        })
+    };
+    let questions = said_undisturbed(&["--device", device, "--set", "sim.speed_percent=0"], shapes.map(body));
+    for Question { body, told } in &questions {
+        let tokens = body["max_tokens"].as_u64().zip(body["n"].as_u64()).map(|(tokens, choices)| tokens * choices);
+        assert_eq!(Some(told.tokens), tokens, "nothing but the limit ends a text");
+    }
+    questions
+}
+
+/// Questions with these bodies, answered by an undisturbed monolithic service with these flags.
+pub(super) fn said_undisturbed(flags: &[&str], bodies: impl Iterator<Item = Value>) -> Vec<Question> {
+    let settings = ["--set", "kv.device_bytes=64MiB", "--set", "engine.block_tokens=16"];
+    let server = Server::start(&[&["--prefill", "0", "--threads", "1"], &settings[..], flags].concat());
+    let question = |body: Value| {
         let Outcome::Answer(told) = ask(server.address, &body) else { panic!("no answer to {body}") };
-        assert_eq!(told.tokens, u64::from(tokens * choices), "nothing but the limit ends a text");
         Question { body, told }
     };
-    shapes.map(question).collect()
+    bodies.map(question).collect()
 }
 
 /// Asks all questions at once; `begun` is called when every one of them has its first token or has ended.
