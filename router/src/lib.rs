@@ -7,10 +7,12 @@ mod brain;
 mod clock;
 mod config;
 mod error;
+mod explained;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod operated;
 mod serve;
 mod sessions;
 

@@ -6,6 +6,7 @@ mod faults;
 mod generation;
 mod http;
 mod lifecycle;
+mod operators;
 mod refusals;
 mod strangers;
 pub(crate) mod world;
