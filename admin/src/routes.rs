@@ -28,15 +28,19 @@ impl Health {
 /// # Panics
 /// If the description of the service, which is generated with it, cannot be read.
 pub fn routes(cluster: Arc<impl Cluster>, gate: Gate) -> (Router, Health) {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(DESCRIPTION)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the description was generated");
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTION)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let reflection_v1 = reflection().build_v1().expect("the description was generated");
+    // Many clients, Python's among them, ask by its first name alone.
+    let reflection_v1alpha = reflection().build_v1alpha().expect("the description was generated");
     let (reporter, health) = health_reporter();
     let guarded = Router::new()
         .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster)))
-        .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection)
+        .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection_v1)
+        .route_service("/grpc.reflection.v1alpha.ServerReflection/{*call}", reflection_v1alpha)
         .layer(from_fn_with_state(gate, guard));
     (guarded.route_service("/grpc.health.v1.Health/{*call}", health), Health(reporter))
 }

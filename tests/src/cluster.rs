@@ -7,6 +7,8 @@ use engine::device::{Device, DeviceLimits};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
+use proto::admin::worker_ask::Body as Ask;
+use proto::admin::{WorkerAnswer, WorkerAsk};
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -285,6 +287,16 @@ impl Cluster {
             let _ = reply.send(said);
         });
         assert!(taken, "the worker takes a command");
+        answer.recv_timeout(PATIENCE).expect("the worker answers")
+    }
+
+    /// What a worker answers to an operator at its own port.
+    pub fn ask(&self, to: WorkerId, ask: Ask) -> WorkerAnswer {
+        let (reply, answer) = channel();
+        let taken = self.workers[&to].0.input().ask(WorkerAsk { body: Some(ask) }, move |said| {
+            let _ = reply.send(said);
+        });
+        assert!(taken, "the worker takes what is asked");
         answer.recv_timeout(PATIENCE).expect("the worker answers")
     }
 

@@ -71,7 +71,8 @@ fn code(
 fn description(files: &[prost_types::FileDescriptorProto]) -> String {
     let file = files.iter().cloned().map(|file| prost_types::FileDescriptorProto { source_code_info: None, ..file });
     let bytes = prost_types::FileDescriptorSet { file: file.collect() }.encode_to_vec();
-    let lines = bytes.chunks(96).map(|line| format!("    {}\\\n", line.escape_ascii()));
+    let lines =
+        bytes.chunks(96).map(|line| format!("    {}\\\n", line.escape_ascii().to_string().replace(' ', "\\x20")));
     format!("{HEADER}b\"\\\n{}\"\n", lines.collect::<String>())
 }
 

@@ -83,7 +83,8 @@ async fn a_role_that_changed_is_placed_by() {
     );
     assert_eq!(ask, Ask::Role(proto::admin::Role::Prefill.into()));
     assert_eq!(worker.expect("it is done").into_inner().role(), proto::admin::Role::Prefill);
-    assert!(world.get("/ready").await.1.contains("\"decode\":1,\"prefill\":1"));
+    let ready: serde_json::Value = serde_json::from_str(&world.get("/ready").await.1).expect("it is JSON");
+    assert_eq!(ready["workers"], json!({ "prefill": 1, "decode": 1 }));
     let up = "baton_worker_up{worker=\"w1\",role=\"prefill\"} 1";
     assert!(world.get("/metrics").await.1.contains(up));
     // The other one is the last that decodes.
