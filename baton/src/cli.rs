@@ -1,9 +1,11 @@
 //! The command line: which commands and flags there are, and what their help says. Values are checked where they are
 //! used: a flag is one of the layers of the configuration.
 
+mod admin;
 mod bench;
 mod settings;
 
+pub(crate) use self::admin::{AdminArgs, AdminCommand, WorkerRole};
 pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
 pub(crate) use settings::{Router, Serve, Worker};
 
@@ -28,6 +30,7 @@ Examples:
   baton bench engine --model path/to/model    how fast this machine computes it
   baton bench transfer                        how fast KV moves between processes, over each lane
   baton bench tiers                           how soon prompts come back from memory and disk
+  baton admin workers                         the workers of a running cluster, and their load
   baton topo http://127.0.0.1:8000            which lanes workers read each other over, and why
 
 Exit status: 0 done; 1 failed; 2 the command line or the configuration is wrong; 130 a second Ctrl-C ended it.";
@@ -145,6 +148,8 @@ pub(crate) enum Command {
     /// Take over prompts from prefill workers, and generate the tokens.
     #[command(after_help = WORKER_EXAMPLES)]
     DecodeWorker(Worker),
+    /// Look into a running cluster, and change it: drain workers, change roles, explain requests.
+    Admin(AdminArgs),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

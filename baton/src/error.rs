@@ -1,5 +1,6 @@
 //! How a command fails, as the person who typed it sees it.
 
+use crate::commands::admin::AdminError;
 use crate::config::ConfigError;
 use engine::models::ModelError;
 use engine::random::RandomError;
@@ -26,15 +27,19 @@ pub(crate) enum CommandError {
     /// The answer cannot be printed.
     #[error("cannot write the answer")]
     Output(#[from] io::Error),
+    /// A cluster was asked in vain.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// Whatever went wrong while serving.
     #[error(transparent)]
     Failed(Box<dyn Error>),
 }
 
 impl CommandError {
-    /// 2 where the person's input is at fault, else 1.
+    /// 2 where the person's input is at fault, else 1. `baton admin` has more.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
+            Self::Admin(error) => ExitCode::from(error.exit_code()),
             Self::Config(_) | Self::Usage(_) => ExitCode::from(2),
             Self::Random(
                 RandomError::UnknownFamily { .. }

@@ -42,6 +42,7 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::DecodeWorker(settings) => {
             run::worker(&begin(settings.flags())?, Role::Decode).map_err(CommandError::Failed)
         }
+        Command::Admin(args) => commands::admin::admin(args),
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
             commands::config::markdown(&config::load(&settings.flags())?)
         }

@@ -4,6 +4,7 @@
 mod local;
 mod model;
 mod model_card;
+mod operated;
 mod ops;
 mod role_name;
 mod router;

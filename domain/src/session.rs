@@ -67,6 +67,13 @@ pub enum ToWorker {
     },
     /// The router missed reports: send a full one.
     Snapshot,
+    /// An operator asks something. The answer has the same number.
+    OperatorAsk {
+        /// Of the router's asks.
+        number: u64,
+        /// What is asked, encoded: `proto` says how.
+        ask: Vec<u8>,
+    },
 }
 
 impl ToWorker {
@@ -83,6 +90,7 @@ impl ToWorker {
             ToWorker::Submit(_) => "submit",
             ToWorker::Cancel { .. } => "cancel",
             ToWorker::Snapshot => "snapshot",
+            ToWorker::OperatorAsk { .. } => "ask",
         }
     }
 }
@@ -99,6 +107,7 @@ impl FromWorker {
             FromWorker::Ended { .. } => "ended",
             FromWorker::Failed { .. } => "failed",
             FromWorker::Report(_) => "report",
+            FromWorker::OperatorAnswer { .. } => "answer",
         }
     }
 }
@@ -213,6 +222,13 @@ pub enum FromWorker {
     },
     /// State for placement.
     Report(Report),
+    /// What an operator asked for.
+    OperatorAnswer {
+        /// Of the ask.
+        number: u64,
+        /// The answer, encoded: `proto` says how.
+        answer: Vec<u8>,
+    },
 }
 
 /// One token of one sequence.
@@ -260,6 +276,10 @@ pub struct Report {
     pub number: u64,
     /// `added` is everything that is on the device, and what was known before is void.
     pub snapshot: bool,
+    /// What it is there for now; `None`: what its hello said.
+    pub role: Option<Role>,
+    /// An operator drains it: it takes nothing new, and stays.
+    pub draining: bool,
     /// Submits that came over this session so far: what its router sent later is not in this report.
     pub submits: u64,
     /// Sequences that wait.

@@ -46,7 +46,7 @@ impl Placement {
             return self.finish_if_ended(request, out);
         }
         if failure.why == Some(Failure::Draining) {
-            self.workers.drain(failure.worker);
+            self.workers.leave(failure.worker);
         }
         journey.note_failure(&failure);
         let standing = journey.standing(self.config.attempts_max);

@@ -1,8 +1,11 @@
 //! Moving running sequences away from workers that drain.
 //!
 //! The taker gets the attempt of a new epoch, its giver is told whom to offer to; both speak until the taker has
-//! said its first token, and the giver until none of its tokens is missing. A failure in between is a replay. The
-//! session of a draining worker is closed when no request needs it, which is what it waits for.
+//! said its first token, and the giver until none of its tokens is missing. A failure in between is a replay.
+//!
+//! A worker that is about to end says so once, and waits for its session to be closed, which happens when no request
+//! needs it. One that an operator drains says so in its reports: its session stays open, so that it can be told to take
+//! work again.
 
 use crate::attempts::submission;
 use crate::config::HandoffPolicy;
@@ -46,14 +49,14 @@ impl Placement {
         self.workers.draining().contains(&id)
     }
 
-    /// Closes the sessions of draining workers that no request needs any more.
+    /// Closes the sessions of workers that are about to end and that no request needs any more.
     pub(crate) fn close_drained(&mut self, now: Time, out: &mut Vec<Command>) {
         let free: Vec<WorkerId> = self
             .workers
             .draining()
             .iter()
             .copied()
-            .filter(|&worker| !self.requests_by_worker.is_needed(worker))
+            .filter(|&worker| self.workers.leaves(worker) && !self.requests_by_worker.is_needed(worker))
             .collect();
         for worker in free {
             let life = self.workers.get(worker).map(|worker| worker.peer.incarnation);
@@ -71,10 +74,16 @@ impl Placement {
         }
     }
 
-    /// Moves a request to another decode worker, if it decodes, has one choice left and a worker has room for it.
+    /// Moves a request from a worker that drains to another decode worker, if it decodes, has one choice left and a
+    /// worker has room for it.
     pub(crate) fn move_away(&mut self, now: Time, request: RequestId, out: &mut Vec<Command>) {
         self.unstick(request);
+        let draining = self.workers.draining();
         let Some(journey) = self.journeys.get_mut(&request) else { return };
+        if !draining.contains(&journey.attempt.decode) {
+            // Its worker takes work again.
+            return;
+        }
         // A first token that is still to come would be lost once its worker is left behind.
         let idle = journey.moving.is_none() && journey.before.is_none() && !journey.awaits_first();
         let Some(known) = journey.only_choice().filter(|_| idle && journey.attempt.decode_started) else { return };

@@ -12,6 +12,7 @@ use crate::journey::Journey;
 use crate::liveness::Liveness;
 use crate::message::{Command, Event};
 use crate::overload::AnswerLength;
+use crate::request_view::RequestView;
 use crate::requests_by_worker::RequestsByWorker;
 use crate::waiting::WaitingRequests;
 use crate::workers::{WorkerView, Workers};
@@ -138,10 +139,22 @@ impl Placement {
 
     /// Returns the workers that are up, by id.
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.workers.views()
+        self.workers.views(|id| self.requests_by_worker.is_needed(id))
     }
 
-    /// Counts how often a worker came, went or began to drain.
+    /// Returns the requests that are open. Looks at each.
+    pub fn requests(&self) -> Vec<RequestView> {
+        let waiting = self.waiting.iter().map(RequestView::waiting);
+        waiting.chain(self.journeys.values().map(Journey::view)).collect()
+    }
+
+    /// Returns an open request.
+    pub fn request(&self, request: RequestId) -> Option<RequestView> {
+        let waits = || self.waiting.get(request).map(RequestView::waiting);
+        self.journeys.get(&request).map(Journey::view).or_else(waits)
+    }
+
+    /// Counts how often a worker came, went, began or ended to drain, or changed its role.
     pub fn fleet_changes(&self) -> u64 {
         self.workers.changes()
     }

@@ -47,6 +47,11 @@ impl WaitingRequests {
         self.order.values().take(count)
     }
 
+    /// Returns all, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitingRequest> {
+        self.order.values()
+    }
+
     /// Takes the first ones out, so many at most, and says where they were.
     pub(crate) fn take_first(&mut self, count: usize) -> Vec<(u64, WaitingRequest)> {
         let mut first: Vec<(u64, RequestId)> =

@@ -25,11 +25,14 @@ impl Placement {
                 self.handle_failed(now, id, request, epoch, failure, out);
             }
             FromWorker::Draining => {
-                self.workers.drain(id);
+                self.workers.leave(id);
                 self.move_from_draining(now, out);
             }
-            // How a session begins is its carrier's matter.
-            FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat => {}
+            // How a session begins is its carrier's matter, and what an operator asked for is the shell's.
+            FromWorker::Challenge(_)
+            | FromWorker::Hello(_)
+            | FromWorker::Heartbeat
+            | FromWorker::OperatorAnswer { .. } => {}
             FromWorker::Report(report) => self.handle_report(now, id, report, out),
         }
     }
@@ -72,7 +75,13 @@ impl Placement {
     }
 
     fn handle_report(&mut self, now: Time, id: WorkerId, report: Report, out: &mut Vec<Command>) {
-        match self.workers.report(id, report) {
+        let changes = self.workers.changes();
+        let reported = self.workers.report(id, report);
+        // It drains from now on, or takes over what others that drain have.
+        if changes != self.workers.changes() {
+            self.move_from_draining(now, out);
+        }
+        match reported {
             Reported::Taken | Reported::Awaited => {
                 self.move_stuck_to(now, id, out);
                 self.begin_waiting_at(now, id, out);

@@ -21,10 +21,24 @@ pub struct WorkerView {
     pub incarnation: Incarnation,
     /// It takes no new requests.
     pub draining: bool,
+    /// A request that is open takes something of it.
+    pub needed: bool,
+    /// It has said nothing for so long that work goes to others.
+    pub silent: bool,
     /// Sequences that wait, as last reported.
     pub waiting: u32,
+    /// Prompt tokens that it still has to compute, as last reported.
+    pub waiting_tokens: u64,
     /// Sequences that run, as last reported.
     pub running: u32,
+    /// Sequences that run there at once; 0: not said.
+    pub running_max: u32,
+    /// The longest sequence that it takes.
+    pub context_tokens: u32,
+    /// As measured; 0: not known.
+    pub prefill_tokens_per_s: f32,
+    /// As measured; 0: not known.
+    pub decode_step_s: f32,
     /// Blocks free or evictable, as last reported.
     pub blocks_available: u32,
     /// Blocks of its pool, as last reported; 0 before the first report.
@@ -46,8 +60,10 @@ pub(crate) struct Worker {
     pub(crate) silent: bool,
     /// When something was last said to it.
     pub(crate) last_sent: Time,
-    /// It said so; until its next session nothing new goes to it.
+    /// Nothing new goes to it: it leaves, or an operator drains it.
     pub(crate) draining: bool,
+    /// It said that it is about to end: its session is closed when nothing needs it.
+    leaves: bool,
     /// The newest report, without its lists.
     load: Report,
     /// Number of the report that continues the index.
@@ -120,6 +136,7 @@ impl Worker {
             silent: false,
             last_sent: now,
             draining: false,
+            leaves: false,
             load: Report::default(),
             report_next: 1,
             snapshot_asked: false,
@@ -229,15 +246,22 @@ impl Worker {
         }
     }
 
-    fn view(&self) -> WorkerView {
+    fn view(&self, needed: bool) -> WorkerView {
         WorkerView {
             id: self.id,
             role: self.role,
             name: self.peer.name.clone(),
             incarnation: self.peer.incarnation,
             draining: self.draining,
+            needed,
+            silent: self.silent,
             waiting: self.load.waiting,
+            waiting_tokens: self.load.waiting_tokens,
             running: self.load.running,
+            running_max: self.load.running_max,
+            context_tokens: self.context_tokens,
+            prefill_tokens_per_s: self.load.prefill_tokens_per_s,
+            decode_step_s: self.load.decode_step_s,
             blocks_available: self.load.blocks_available,
             blocks_total: self.load.blocks_total,
         }
@@ -276,7 +300,7 @@ pub(crate) struct Workers {
     index: PrefixIndex,
     /// Those of them that drain.
     draining: BTreeSet<WorkerId>,
-    /// Times that one came, went or began to drain.
+    /// Times that one came, went, began or ended to drain, or changed its role.
     changes: u64,
 }
 
@@ -383,6 +407,19 @@ impl Workers {
         let removed = std::mem::take(&mut report.removed);
         let (number, snapshot) = (report.number, report.snapshot);
         worker.saw(report.submits);
+        if let Some(role) = report.role.filter(|&role| role != worker.role) {
+            (worker.role, worker.peer.role) = (role, role);
+            self.changes += 1;
+        }
+        let draining = report.draining || worker.leaves;
+        if std::mem::replace(&mut worker.draining, draining) != draining {
+            self.changes += 1;
+            if draining {
+                self.draining.insert(id)
+            } else {
+                self.draining.remove(&id)
+            };
+        }
         worker.load = report;
         worker.ended = 0;
         if !snapshot && number > worker.report_next {
@@ -424,13 +461,19 @@ impl Workers {
         self.up.get_mut(&id).into_iter().for_each(Worker::unsent);
     }
 
-    /// A worker said that it takes nothing new.
-    pub(crate) fn drain(&mut self, id: WorkerId) {
-        if let Some(worker) = self.up.get_mut(&id).filter(|worker| !worker.draining) {
-            worker.draining = true;
+    /// A worker said that it is about to end, and takes nothing new.
+    pub(crate) fn leave(&mut self, id: WorkerId) {
+        let Some(worker) = self.up.get_mut(&id) else { return };
+        worker.leaves = true;
+        if !std::mem::replace(&mut worker.draining, true) {
             self.draining.insert(id);
             self.changes += 1;
         }
+    }
+
+    /// Returns whether a worker is about to end.
+    pub(crate) fn leaves(&self, id: WorkerId) -> bool {
+        self.up.get(&id).is_some_and(|worker| worker.leaves)
     }
 
     /// Returns those that drain.
@@ -438,14 +481,14 @@ impl Workers {
         &self.draining
     }
 
-    /// Times that one came, went or began to drain.
+    /// Times that one came, went, began or ended to drain, or changed its role.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// All, by id.
-    pub(crate) fn views(&self) -> Vec<WorkerView> {
-        self.up.values().map(Worker::view).collect()
+    /// All, by id. `is_needed`: a request takes something of it.
+    pub(crate) fn views(&self, is_needed: impl Fn(WorkerId) -> bool) -> Vec<WorkerView> {
+        self.up.values().map(|worker| worker.view(is_needed(worker.id))).collect()
     }
 
     /// Entries of the index.

@@ -34,6 +34,9 @@ pub fn encode_to_worker(message: &ToWorker) -> Vec<u8> {
         ToWorker::Proof(proof) => to_worker::Body::Proof(proof.to_vec()),
         ToWorker::Refused { why } => to_worker::Body::Refused(why.clone()),
         ToWorker::Heartbeat => to_worker::Body::Heartbeat(wire::Heartbeat {}),
+        ToWorker::OperatorAsk { number, ask } => {
+            to_worker::Body::OperatorAsk(wire::OperatorAsk { number: *number, ask: ask.clone() })
+        }
         ToWorker::Peer(peer) => to_worker::Body::Peer(hello::peer_to_wire(peer)),
         ToWorker::PeerLeft { id, incarnation } => {
             to_worker::Body::PeerLeft(wire::PeerLeft { id: id.0, incarnation: incarnation.0 })
@@ -64,6 +67,7 @@ pub fn decode_to_worker(bytes: &[u8]) -> Result<ToWorker, WireError> {
         to_worker::Body::Proof(proof) => ToWorker::Proof(array(&proof, "ToWorker.proof")?),
         to_worker::Body::Refused(why) => ToWorker::Refused { why },
         to_worker::Body::Heartbeat(wire::Heartbeat {}) => ToWorker::Heartbeat,
+        to_worker::Body::OperatorAsk(wire::OperatorAsk { number, ask }) => ToWorker::OperatorAsk { number, ask },
         to_worker::Body::Peer(peer) => ToWorker::Peer(hello::peer_from_wire(peer)?),
         to_worker::Body::PeerLeft(wire::PeerLeft { id, incarnation }) => {
             ToWorker::PeerLeft { id: WorkerId(id), incarnation: Incarnation(incarnation) }
@@ -102,6 +106,9 @@ pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
         FromWorker::Hello(hello) => from_worker::Body::Hello(hello::worker_to_wire(hello)),
         FromWorker::Heartbeat => from_worker::Body::Heartbeat(wire::Heartbeat {}),
         FromWorker::Draining => from_worker::Body::Draining(wire::Draining {}),
+        FromWorker::OperatorAnswer { number, answer } => {
+            from_worker::Body::OperatorAnswer(wire::OperatorAnswer { number: *number, answer: answer.clone() })
+        }
     };
     wire::FromWorker { body: Some(body) }.encode_to_vec()
 }
@@ -131,6 +138,9 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
         from_worker::Body::Hello(hello) => FromWorker::Hello(Box::new(hello::worker_from_wire(hello)?)),
         from_worker::Body::Heartbeat(wire::Heartbeat {}) => FromWorker::Heartbeat,
         from_worker::Body::Draining(wire::Draining {}) => FromWorker::Draining,
+        from_worker::Body::OperatorAnswer(wire::OperatorAnswer { number, answer }) => {
+            FromWorker::OperatorAnswer { number, answer }
+        }
     })
 }
 
@@ -301,6 +311,8 @@ fn report_to_wire(report: &Report) -> wire::Report {
         incarnation: report.incarnation.0,
         number: report.number,
         snapshot: report.snapshot,
+        role: report.role.map_or(wire::Role::Unspecified, hello::role_to_wire).into(),
+        draining: report.draining,
         submits: report.submits,
         waiting: report.waiting,
         waiting_tokens: report.waiting_tokens,
@@ -327,6 +339,8 @@ fn report_from_wire(report: wire::Report) -> Result<Report, WireError> {
         incarnation: Incarnation(report.incarnation),
         number: report.number,
         snapshot: report.snapshot,
+        role: hello::role_from_wire(report.role, "Report.role")?,
+        draining: report.draining,
         submits: report.submits,
         waiting: report.waiting,
         waiting_tokens: report.waiting_tokens,

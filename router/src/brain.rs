@@ -5,18 +5,22 @@
 //! hanging up. A client that reads too slowly fills its own updates only, and is then ended.
 
 mod client;
+mod operator;
 
 use crate::clock::Clock;
+use crate::explained::Explained;
 use crate::sessions::{LinkFull, Links, Service, WorkerLink};
 pub(crate) use client::{Client, Held, Update, Updates};
 use client::{Delivered, Meters};
-use domain::session::{Role, Served, Submit, ToWorker};
+use domain::session::{FromWorker, Report, Role, Served, Submit, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use operator::Asks;
+pub(crate) use operator::{AskError, OperatorNote};
 use placement::{Closing, Command, Counters, Event, Placement, PlacementConfig};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::failpoint::{self, FailPoint};
@@ -50,6 +54,8 @@ pub(crate) enum Note {
         /// Where the answer goes.
         reply: oneshot::Sender<Duration>,
     },
+    /// An operator wants to know something, or asks something of a worker.
+    Operator(OperatorNote),
 }
 
 /// How far the router's life has come.
@@ -88,6 +94,11 @@ pub(crate) struct Brain {
     /// Placement's counters, as far as metrics have them.
     counted: Counters,
     meters: Meters,
+    /// What operators asked of workers.
+    asks: Asks,
+    /// Where each worker was dialed.
+    addresses: BTreeMap<WorkerId, String>,
+    explained: Explained,
     /// Blocks of the index and their bytes.
     index: [Gauge; 2],
     /// Reused by every event.
@@ -99,7 +110,7 @@ impl Brain {
     /// before.
     pub(crate) async fn begin(
         clock: Clock,
-        config: PlacementConfig,
+        (config, explained_max): (PlacementConfig, usize),
         fleet: watch::Sender<Fleet>,
         mut service: watch::Receiver<Option<Service>>,
         mut phase: watch::Receiver<Phase>,
@@ -111,10 +122,11 @@ impl Brain {
             _ = phase.wait_for(|&phase| phase == Phase::Over) => return None,
         };
         let Served { block_tokens, token_bytes, .. } = service.served;
-        Some(Self::new(clock, PlacementConfig { block_tokens, token_bytes, ..config }, fleet))
+        let config = PlacementConfig { block_tokens, token_bytes, ..config };
+        Some(Self::new(clock, config, Explained::new(explained_max), fleet))
     }
 
-    fn new(clock: Clock, config: PlacementConfig, fleet: watch::Sender<Fleet>) -> Self {
+    fn new(clock: Clock, config: PlacementConfig, explained: Explained, fleet: watch::Sender<Fleet>) -> Self {
         metrics::router_index_blocks("budget").set(config.index_blocks_max as f64);
         metrics::router_index_bytes("budget").set(Placement::index_bytes_max(config.index_blocks_max) as f64);
         Self {
@@ -127,6 +139,9 @@ impl Brain {
             fleet_changes: 0,
             counted: Counters::default(),
             meters: Meters::new(),
+            asks: Asks::default(),
+            addresses: BTreeMap::new(),
+            explained,
             index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
             commands: Vec::new(),
         }
@@ -173,6 +188,7 @@ impl Brain {
                 self.gone.push(client.gone(id));
                 self.clients.insert(id, client);
                 metrics::requests_open().set(self.clients.len() as f64);
+                self.explained.arrived(self.clock.now(), &request);
                 self.handle(Event::Arrive { request, chain });
             }
             Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
@@ -180,6 +196,7 @@ impl Brain {
                 // A handler that ended meanwhile does not need it.
                 let _ = reply.send(self.placement.retry_after());
             }
+            Note::Operator(note) => self.operator(note),
         }
     }
 
@@ -189,8 +206,12 @@ impl Brain {
             return self.worker_down(worker);
         };
         match proto::session::decode_from_worker(&bytes) {
+            Ok(FromWorker::OperatorAnswer { number, answer }) => self.asks.answered(worker, number, answer),
             Ok(message) => {
                 failpoint::pass(FailPoint::SessionGot, message.name());
+                if let FromWorker::Report(Report { role: Some(role), .. }) = message {
+                    self.links.show_role(worker, role);
+                }
                 self.handle(Event::Worker { id: worker, message });
             }
             Err(error) => {
@@ -203,15 +224,24 @@ impl Brain {
     fn worker_up(&mut self, link: WorkerLink) {
         let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
         tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
+        self.asks.close(peer.id);
+        self.addresses.insert(peer.id, link.address.clone());
         self.links.open(link);
         self.handle(Event::WorkerUp { peer, context_tokens });
     }
 
     /// Closes the session with a worker and replays elsewhere what it did.
     fn worker_down(&mut self, worker: WorkerId) {
-        if self.links.close(worker) {
+        if self.close(worker) {
             self.handle(Event::WorkerDown { id: worker });
         }
+    }
+
+    /// Closes the session with a worker. Returns whether it was open.
+    fn close(&mut self, worker: WorkerId) -> bool {
+        self.asks.close(worker);
+        self.addresses.remove(&worker);
+        self.links.close(worker)
     }
 
     fn client_gone(&mut self, request: RequestId) {
@@ -231,6 +261,7 @@ impl Brain {
 
     fn end_by_us(&mut self, request: RequestId, why: &str) {
         let end = End::error(Ender::Us, why);
+        self.explained.ends(request, &end);
         if let Some(client) = self.forget(request, Outcome::of(&end)) {
             client.end(end, 0);
             self.handle(Event::Gone { request });
@@ -279,7 +310,12 @@ impl Brain {
 
     fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, told: &mut Told) {
         match command {
-            Command::Send { worker, message } => self.send(worker, &message, told),
+            Command::Send { worker, message } => {
+                if let ToWorker::Submit(submit) = &message {
+                    self.explained.submitted(now, worker, submit, self.placement.explain(submit.request));
+                }
+                self.send(worker, &message, told);
+            }
             Command::Close { worker, why } => {
                 match why {
                     Closing::Silent => tracing::warn!(%worker, "the worker is silent; the session is closed"),
@@ -287,9 +323,10 @@ impl Brain {
                         tracing::info!(%worker, "the worker drained and may end; the session is closed")
                     }
                 }
-                self.links.close(worker);
+                self.close(worker);
             }
             Command::Token { request, choice, row } => {
+                self.explained.token(now, request, choice);
                 if let Some(client) = self.clients.get_mut(&request)
                     && client.token(now, choice, row, &self.meters) == Delivered::Full
                 {
@@ -304,6 +341,7 @@ impl Brain {
                 }
             }
             Command::End { request, end, usage } => {
+                self.explained.ended(now, request, &end, &usage);
                 // Whoever hung up had its prompt counted, too.
                 metrics::cached_tokens().increment(u64::from(usage.cached_tokens));
                 // Of an answer that did not fit as a whole, the end is that of a client that reads too slowly.
@@ -314,6 +352,7 @@ impl Brain {
                 }
             }
             Command::Reject { request, why, detail } => {
+                self.explained.rejected(now, request, &detail);
                 if let Some(client) = self.forget(request, Outcome::Rejected) {
                     client.reject(why, detail);
                 }

@@ -1,6 +1,7 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
 use crate::keys::Keys;
+use admin::Gate;
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -42,6 +43,10 @@ pub struct RouterConfig {
     pub write_wait: Duration,
     /// Time that open requests have to end after a shutdown began. After: they are ended by us.
     pub drain: Duration,
+    /// Which callers may ask the admin service.
+    pub gate: Gate,
+    /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
+    pub explained_max: usize,
     /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its
     /// `block_tokens` and `token_bytes` are replaced by what the workers serve.
     pub placement: PlacementConfig,

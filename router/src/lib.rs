@@ -7,11 +7,13 @@ mod brain;
 mod clock;
 mod config;
 mod error;
+mod explained;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
 mod keys;
+mod operated;
 mod serve;
 mod sessions;
 

@@ -4,7 +4,10 @@ use crate::brain::{Brain, Fleet, NOTES_MAX, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
+use crate::operated::Operated;
 use crate::sessions::Sessions;
+use admin::Health;
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
@@ -47,7 +50,8 @@ pub async fn serve(
     let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(requests_max as usize));
     let Sessions { links, service } = sessions;
-    let brain = Brain::begin(clock, config.placement.clone(), fleet, service.clone(), phase_receiver.clone());
+    let decides = (config.placement.clone(), config.explained_max);
+    let brain = Brain::begin(clock, decides, fleet, service.clone(), phase_receiver.clone());
     let mut brain = tokio::spawn({
         let phase = phase_receiver.clone();
         async move {
@@ -73,7 +77,11 @@ pub async fn serve(
         metrics: metrics.clone(),
     });
     let server = Server::new(listeners.api, routes(app.clone()), connections_max, write_wait);
-    let ops = listeners.ops.map(|ops| Server::new(ops, ops_routes(app), OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT));
+    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.gate);
+    let tell_health = tell_health(app.clone(), health);
+    let ops = listeners
+        .ops
+        .map(|ops| Server::new(ops, ops_routes(app, operators), OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2());
     let serve_ops = async {
         match &ops {
             Some(ops) => ops.accept().await,
@@ -88,6 +96,7 @@ pub async fn serve(
     let failed = tokio::select! {
         never = server.accept() => match never {},
         never = serve_ops => match never {},
+        never = tell_health => match never {},
         never = keep_up(&metrics) => match never {},
         never = keys.follow() => match never {},
         () = life => false,
@@ -100,6 +109,24 @@ pub async fn serve(
         return Err(io::Error::other("the router's brain failed"));
     }
     Ok(())
+}
+
+/// Tells `grpc.health.v1` whether requests can be served, as it changes.
+async fn tell_health(app: Arc<App>, health: Health) -> Infallible {
+    let (mut fleet, mut phase) = (app.fleet.clone(), app.phase.clone());
+    loop {
+        let serves = fleet.borrow_and_update().decode > 0 && *phase.borrow_and_update() == Phase::Serving;
+        health.set(serves).await;
+        let changed = tokio::select! {
+            changed = fleet.changed() => changed,
+            changed = phase.changed() => changed,
+        };
+        if changed.is_err() {
+            // The brain is over, and the router soon is.
+            health.set(false).await;
+            return pending().await;
+        }
+    }
 }
 
 /// Refuses new requests, lets open ones end within `wait`, and ends the rest. No request is open when all of its
@@ -118,7 +145,7 @@ async fn drain(phase: &watch::Sender<Phase>, places: &Semaphore, requests_max: u
 }
 
 /// Folds the samples of histograms every few seconds, until dropped.
-pub async fn keep_up(metrics: &MetricsHandle) -> std::convert::Infallible {
+pub async fn keep_up(metrics: &MetricsHandle) -> Infallible {
     let mut ticks = interval(UPKEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -2,9 +2,10 @@
 
 use crate::timeline;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,6 +39,9 @@ pub enum LogError {
     /// Something else takes this process's events already.
     #[error("this process has a log already")]
     Taken,
+    /// The process keeps no log.
+    #[error("this process keeps no log")]
+    None,
 }
 
 /// What is said of others' code unless the filter names it: repetitions of requests to a store are told by its tier.
@@ -76,8 +80,37 @@ pub fn init(filter: &str, format: LogFormat, ansi: bool, timeline: Option<&Path>
         LogFormat::Text => log.with_ansi(ansi).boxed(),
         LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
+    let (parsed, handle) = reload::Layer::new(parsed);
     let log = log.with_filter(parsed);
-    tracing_subscriber::registry().with(log).with(timeline).try_init().map_err(|_| LogError::Taken)
+    tracing_subscriber::registry().with(log).with(timeline).try_init().map_err(|_| LogError::Taken)?;
+    // It was not set before: the line above succeeds once.
+    let _ = FILTER.set(Changeable { text: Mutex::new(filter.to_owned()), handle });
+    Ok(())
+}
+
+/// The filter of the process's log.
+struct Changeable {
+    /// As it was given.
+    text: Mutex<String>,
+    handle: reload::Handle<EnvFilter, Registry>,
+}
+
+static FILTER: OnceLock<Changeable> = OnceLock::new();
+
+/// Returns the filter, as it was given. Errors: the process keeps no log.
+pub fn filter() -> Result<String, LogError> {
+    let Changeable { text, .. } = FILTER.get().ok_or(LogError::None)?;
+    Ok(text.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// Replaces the filter, and returns the one before. Errors: it cannot be read, or the process keeps no log.
+pub fn set_filter(filter: &str) -> Result<String, LogError> {
+    let parsed = parse(filter)?;
+    let Changeable { text, handle } = FILTER.get().ok_or(LogError::None)?;
+    let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+    // An error says that the process has no log any more.
+    handle.reload(parsed).map_err(|_| LogError::None)?;
+    Ok(std::mem::replace(&mut text, filter.to_owned()))
 }
 
 #[cfg(test)]

@@ -46,8 +46,10 @@ if [ -z "$url" ]; then
     exit 1
 fi
 
+ops="$(sed -n 's/^ *ops *http:\/\/\([0-9.:]*\).*/\1/p' "$log" | head -n 1)"
+
 status=0
-BATON_URL="$url" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose || status=$?
+BATON_URL="$url" BATON_OPS="$ops" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose || status=$?
 
 kill -INT "$server"
 trap - EXIT

@@ -5,6 +5,7 @@
 //! is shown by the targets beside this one; here it only counts what a client, an operator or an attacker can see.
 
 mod address;
+mod admin;
 mod asks;
 mod bad_input;
 mod bench;

@@ -8,6 +8,7 @@ mod faults;
 mod loads;
 mod looks;
 mod migration;
+mod operator;
 mod peer;
 mod prefix;
 mod pressure;

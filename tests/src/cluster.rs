@@ -1,12 +1,14 @@
 //! Prefill and decode workers in one process, and a router that does what the test says.
 
 use decode_worker::Decode;
-use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Submit, ToWorker, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Role, Submit, ToWorker, TokenRow};
 use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
+use proto::admin::worker_ask::Body as Ask;
+use proto::admin::{WorkerAnswer, WorkerAsk};
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use tiers::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts, open_disk_tier, open_host_tier, open_object_tier};
 use transport::{Hub, ObjectCredentials};
 use worker::{
-    Answer, Clock, Command, Inbox, OUTBOX_BYTES, Role, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts,
+    Answer, Clock, Command, Inbox, OUTBOX_BYTES, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts,
 };
 use worker::{agent_config, inbox, join};
 
@@ -30,6 +32,13 @@ const STEP_TOKENS_MAX: u32 = 1024;
 const SAMPLES_MAX: u32 = 128;
 /// Bytes of a disk tier.
 const TIER_BYTES: u64 = 4 << 20;
+
+fn make_role(role: Role) -> Box<dyn worker::Role> {
+    match role {
+        Role::Prefill => Box::new(Prefill),
+        Role::Decode => Box::new(Decode),
+    }
+}
 
 /// How the workers are made.
 #[derive(Clone, Debug)]
@@ -151,8 +160,8 @@ impl Cluster {
         let (config, inbox) = (config(&self.options, id, incarnation), inbox());
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
         let tiers = self.tiers(&config, &*device, &inbox);
-        let role: Box<dyn Role> = if id.0.is_multiple_of(2) { Box::new(Prefill) } else { Box::new(Decode) };
-        let worker = Worker::start(WorkerParts { config, role, device, agent, inbox, tiers });
+        let role = if id.0.is_multiple_of(2) { Role::Prefill } else { Role::Decode };
+        let worker = Worker::start(WorkerParts { config, role, make_role, device, agent, inbox, tiers });
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);
         self.workers.insert(id, (worker, input));
@@ -281,6 +290,16 @@ impl Cluster {
         answer.recv_timeout(PATIENCE).expect("the worker answers")
     }
 
+    /// What a worker answers to an operator at its own port.
+    pub fn ask(&self, to: WorkerId, ask: Ask) -> WorkerAnswer {
+        let (reply, answer) = channel();
+        let taken = self.workers[&to].0.input().ask(WorkerAsk { body: Some(ask) }, move |said| {
+            let _ = reply.send(said);
+        });
+        assert!(taken, "the worker takes what is asked");
+        answer.recv_timeout(PATIENCE).expect("the worker answers")
+    }
+
     /// Begins an attempt on one worker.
     pub fn submit(&self, to: WorkerId, request: &Asked, assignment: Assignment) {
         self.tell(to, &ToWorker::Submit(request.submit(assignment)));
@@ -372,7 +391,11 @@ impl Cluster {
                 self.faults.insert((request, epoch), fault);
                 self.failures.push((request, epoch, why, detail));
             }
-            FromWorker::Challenge(_) | FromWorker::Hello(_) | FromWorker::Heartbeat | FromWorker::Draining => {}
+            FromWorker::Challenge(_)
+            | FromWorker::Hello(_)
+            | FromWorker::Heartbeat
+            | FromWorker::Draining
+            | FromWorker::OperatorAnswer { .. } => {}
             FromWorker::Report(report) => {
                 self.reports.insert(from, report);
             }

@@ -7,6 +7,7 @@ use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
 use domain::KvLayout;
 use engine::device::Device;
+use proto::admin::{WorkerAnswer, WorkerAsk};
 use proto::queue::{Room, Share};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +44,13 @@ pub enum Inbound {
         command: Command,
         /// Takes the answer, without waiting.
         reply: Box<dyn FnOnce(Answer) + Send>,
+    },
+    /// From an operator at this process.
+    Operator {
+        /// What is asked.
+        ask: WorkerAsk,
+        /// Takes the answer, without waiting.
+        reply: Box<dyn FnOnce(WorkerAnswer) + Send>,
     },
     /// The device ended a step.
     StepEnded,
@@ -153,6 +161,13 @@ impl WorkerInput {
     pub fn command(&self, command: Command, reply: impl FnOnce(Answer) + Send + 'static) -> bool {
         let command = Inbound::Command { command, reply: Box::new(reply) };
         self.routers.try_take(0, 0).is_some_and(|share| self.put(command, Some(share)))
+    }
+
+    /// Asks what a router may ask over its session; `reply` takes the answer in the worker's thread, and must not wait
+    /// there. `false`: there is no room, or the worker has ended.
+    pub fn ask(&self, ask: WorkerAsk, reply: impl FnOnce(WorkerAnswer) + Send + 'static) -> bool {
+        let ask = Inbound::Operator { ask, reply: Box::new(reply) };
+        self.routers.try_take(0, 0).is_some_and(|share| self.put(ask, Some(share)))
     }
 
     /// The device ended a step.

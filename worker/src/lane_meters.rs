@@ -2,6 +2,7 @@
 
 use domain::WorkerId;
 use metrics::Counter;
+use proto::admin;
 use std::collections::BTreeMap;
 use telemetry::lanes::Reasons;
 use telemetry::{Series, metrics as declared};
@@ -28,7 +29,7 @@ pub(crate) struct LaneMeters {
 struct Taken {
     speed: Series,
     latency: Series,
-    passed_over: Vec<(Lane, WhyPassed)>,
+    status: LaneStatus,
     _shown: [Series; 4],
     _reasons: Reasons,
 }
@@ -97,7 +98,7 @@ impl LaneMeters {
         let taken = Taken {
             speed: declared::lane_speed(worker, peer, lane),
             latency: declared::lane_latency(worker, peer, lane),
-            passed_over: status.passed_over.iter().map(|passed| (passed.lane, passed.why)).collect(),
+            status: status.clone(),
             _shown: [name, taken, encrypted, expected],
             _reasons: Reasons::tell(worker, peer, reasons),
         };
@@ -113,10 +114,37 @@ impl LaneMeters {
         }
     }
 
+    /// Describes the lanes that this worker, of that name, takes. `speed` is what reading from a peer costs now.
+    pub(crate) fn lanes(&self, name: &str, speed: impl Fn(WorkerId) -> Option<Probe>) -> Vec<admin::Lane> {
+        let lane = |(&peer, taken): (&WorkerId, &Taken)| {
+            let LaneStatus { peer: peer_name, lane, tls, probe, expected_bytes_per_s, passed_over, .. } = &taken.status;
+            let probe = speed(peer).unwrap_or(*probe);
+            let passed_over = passed_over.iter();
+            admin::Lane {
+                worker: self.worker.0,
+                worker_name: name.to_owned(),
+                peer: peer.0,
+                peer_name: peer_name.clone(),
+                lane: lane.name().to_owned(),
+                encrypted: *tls,
+                bytes_per_s: probe.bytes_per_s,
+                latency_s: probe.latency_s,
+                expected_bytes_per_s: *expected_bytes_per_s,
+                passed_over: passed_over
+                    .map(|passed| admin::PassedOver {
+                        lane: passed.lane.name().to_owned(),
+                        reason: passed.reason.clone(),
+                    })
+                    .collect(),
+            }
+        };
+        self.taken.iter().map(lane).collect()
+    }
+
     fn count_passed_over(&mut self) {
         let mut counts = BTreeMap::<_, u32>::new();
-        for &passed in self.taken.values().flat_map(|taken| &taken.passed_over) {
-            *counts.entry(passed).or_default() += 1;
+        for passed in self.taken.values().flat_map(|taken| &taken.status.passed_over) {
+            *counts.entry((passed.lane, passed.why)).or_default() += 1;
         }
         self.passed_over.retain(|passed, _| counts.contains_key(passed));
         for ((lane, why), count) in counts {

@@ -40,7 +40,7 @@ pub use inbox::{Inbound, Inbox, SessionInput, WorkerInput, inbox};
 pub use machine::Machine;
 pub use offers::Offers;
 pub use outbox::SessionSend;
-pub use role::{Refusal, Role};
+pub use role::{MakeRole, Refusal, Role};
 pub use sequence::{PROMPT, Sequence};
 pub use serve::{Identity, serve};
 pub use sessions::SessionId;

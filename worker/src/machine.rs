@@ -23,9 +23,11 @@
 //! only decides which submits are taken.
 
 mod assignment;
+mod dump;
 mod events;
 #[cfg(feature = "explore")]
 mod explore;
+mod operator;
 mod step;
 mod submit;
 
@@ -34,11 +36,11 @@ use crate::fetches::Fetches;
 use crate::offers::Offers;
 use crate::reports::Reports;
 use crate::retry::Retry;
-use crate::role::Role;
+use crate::role::{MakeRole, Role};
 use crate::state::WorkerState;
 use crate::transport::Transport;
 use domain::planted_bugs::{self, Bug};
-use domain::session::Failure;
+use domain::session::{self, Failure};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::Device;
 use scheduler::{Admitted, ConfigError};
@@ -53,6 +55,8 @@ pub struct Machine {
     /// The owner's side of the same.
     offers: Offers,
     role: Box<dyn Role>,
+    /// Makes another role, where an operator may change it.
+    make_role: Option<MakeRole>,
     device: Box<dyn Device>,
     /// The progress word of the device.
     word: ProgressWord,
@@ -83,6 +87,7 @@ impl Machine {
             fetches: Fetches::default(),
             offers: Offers::default(),
             role,
+            make_role: None,
             word: device.progress(),
             device,
             in_flight: None,
@@ -101,12 +106,19 @@ impl Machine {
         self
     }
 
+    /// Says what the worker is there for, and how it gets another role when an operator asks for one.
+    pub fn with_roles(mut self, now: session::Role, make: MakeRole) -> Self {
+        (self.role, self.make_role) = (make(now), Some(make));
+        self.core.role = Some(now);
+        self
+    }
+
     /// Replaces the role. The new role judges the submits that arrive from now on. Attempts that are open go on under
     /// the assignment that they were submitted with: a prompt is still handed off after its worker became a decode
     /// worker, and a sequence still decodes, or moves, after its worker became a prefill worker.
     ///
-    /// Routers are not told. A router learns the role of a worker when its session begins, and routes by that until
-    /// the session ends; the new role refuses what no longer fits.
+    /// Routers are told by [`Self::with_roles`] and by the answer to an operator alone, not by this. The new role
+    /// refuses what no longer fits.
     pub fn replace_role(&mut self, role: Box<dyn Role>) {
         self.role = role;
     }

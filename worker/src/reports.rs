@@ -20,6 +20,12 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
+    /// Sends reports now: something changed that an operator, or a submit, is about to meet.
+    pub(crate) fn send_now(&mut self, core: &mut WorkerState, now: Time) {
+        self.last = None;
+        self.send(core, now);
+    }
+
     /// Sends reports if they are due: at most every [`REPORT_EVERY`], and only if something changed or is wanted.
     pub(crate) fn send(&mut self, core: &mut WorkerState, now: Time) {
         if core.sessions.len() == 0 || self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
@@ -67,6 +73,8 @@ fn state(core: &WorkerState) -> Report {
     let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
     Report {
         incarnation: core.config.incarnation,
+        role: core.role,
+        draining: core.paused,
         waiting: waiting as u32,
         waiting_tokens,
         running: core.scheduler.running_len() as u32,

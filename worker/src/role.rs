@@ -12,12 +12,18 @@ pub trait Role: Send + 'static {
     fn judge(&self, submit: &Submit) -> Result<(), Refusal>;
 }
 
+/// Makes the role of a kind of worker.
+pub type MakeRole = fn(domain::session::Role) -> Box<dyn Role>;
+
 /// Why a worker does not begin an attempt. The message is the detail that the router receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The worker drains.
+    /// The worker is about to end.
     #[error("the worker takes nothing new")]
     Draining,
+    /// An operator drains the worker.
+    #[error("an operator drains the worker")]
+    Paused,
     /// The role of the worker does not include the assignment.
     #[error("{0}")]
     OtherRole(&'static str),
@@ -57,7 +63,9 @@ impl Refusal {
     pub fn failure(&self) -> Failure {
         match self {
             Refusal::Draining => Failure::Draining,
-            Refusal::OtherRole(_) | Refusal::ChoicesDiffer => Failure::Engine,
+            // The router learns it with the next report. It costs the request no attempt.
+            Refusal::Paused | Refusal::OtherRole(_) => Failure::QueueFull,
+            Refusal::ChoicesDiffer => Failure::Engine,
             Refusal::TooManyChoices { .. } | Refusal::TooLong { .. } => Failure::TooLarge,
             Refusal::ForeignToken { .. } => Failure::Invalid,
         }

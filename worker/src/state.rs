@@ -14,7 +14,7 @@ use crate::sessions::{SessionId, Sessions};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
-use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Submit, TokenRow};
+use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
@@ -57,8 +57,12 @@ pub struct WorkerState {
     pub(crate) sessions: Sessions,
     /// The time of the event or turn that is being handled.
     pub(crate) now: Time,
-    /// The worker takes nothing new.
+    /// The worker is about to end: it takes nothing new, and opens no session.
     pub(crate) draining: bool,
+    /// An operator drains it: it takes nothing new, and its sessions stay.
+    pub(crate) paused: bool,
+    /// What it is there for since an operator changed that.
+    pub(crate) role: Option<Role>,
 }
 
 impl WorkerState {
@@ -99,6 +103,8 @@ impl WorkerState {
             sessions: Sessions::default(),
             now: Time::ZERO,
             draining: false,
+            paused: false,
+            role: None,
         }
     }
 
@@ -129,7 +135,7 @@ impl WorkerState {
 
     /// Returns whether the worker takes nothing new.
     pub fn is_draining(&self) -> bool {
-        self.draining
+        self.draining || self.paused
     }
 
     /// Returns the sizes of all lists that attempts and steps fill, by name. All are empty once no attempt is open.

@@ -5,7 +5,8 @@ use crate::config::{TRANSFERS_MAX, WorkerConfig};
 use crate::inbox::{Events, Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::memory::Pool;
-use crate::role::Role;
+use crate::role::MakeRole;
+use domain::session::Role;
 use engine::device::Device;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tiers::TierParts;
+use tokio::sync::watch;
 use transport::{Agent, AgentConfig, AgentStartError, Failure, Hub};
 
 /// The longest time for which events are handled between two turns. If a step ends, the turn follows at once, so that
@@ -24,6 +26,7 @@ const EVENTS_TIME_MAX: Duration = Duration::from_millis(1);
 pub struct Worker {
     input: WorkerInput,
     drained: Arc<AtomicBool>,
+    draining: watch::Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,8 +34,10 @@ pub struct Worker {
 pub struct WorkerParts {
     /// Settings.
     pub config: WorkerConfig,
-    /// Which submits it takes.
-    pub role: Box<dyn Role>,
+    /// What it is there for, until an operator changes that.
+    pub role: Role,
+    /// Makes what judges submits.
+    pub make_role: MakeRole,
     /// What computes.
     pub device: Box<dyn Device>,
     /// Its transport agent, as [`join`] made it.
@@ -64,6 +69,7 @@ struct StepLoop {
     machine: Machine,
     clock: Clock,
     drained: Arc<AtomicBool>,
+    draining: watch::Sender<bool>,
     failure: Failure,
 }
 
@@ -95,26 +101,33 @@ pub fn join(
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
     pub fn start(parts: WorkerParts) -> Result<Self, StartError> {
-        let WorkerParts { config, role, mut device, agent, inbox, tiers } = parts;
+        let WorkerParts { config, role, make_role, mut device, agent, inbox, tiers } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
-        let machine = Machine::new(config, role, device, Box::new(agent))?;
+        let machine = Machine::new(config, make_role(role), device, Box::new(agent))?.with_roles(role, make_role);
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
         let (failure, waker) = (input.failure().clone(), input.clone());
         failure.on_report(move |_| waker.wake());
         let (clock, drained_too) = (Clock::start(), drained.clone());
-        let step_loop = StepLoop { inbox: receiver, machine, clock, drained: drained_too, failure };
+        let (draining_too, draining) = watch::channel(false);
+        let step_loop =
+            StepLoop { inbox: receiver, machine, clock, drained: drained_too, draining: draining_too, failure };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
         let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
-        Ok(Self { input, drained, thread: Some(thread) })
+        Ok(Self { input, drained, draining, thread: Some(thread) })
     }
 
     /// Returns the sending end of its inbox.
     pub fn input(&self) -> WorkerInput {
         self.input.clone()
+    }
+
+    /// Returns whether the worker takes nothing new, as it changes.
+    pub fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.clone()
     }
 
     /// Returns whether the worker may end: it was asked to drain, no attempt is open, no lease is live, and all routers
@@ -165,6 +178,8 @@ impl StepLoop {
                 return;
             }
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);
+            let draining = self.machine.core().is_draining();
+            self.draining.send_if_modified(|before| std::mem::replace(before, draining) != draining);
             match self.inbox.recv_timeout(self.machine.next_deadline(now).since(now)) {
                 Ok(event) => {
                     if self.handle_events(event).is_break() {

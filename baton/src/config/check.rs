@@ -50,6 +50,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.secrets();
     check.addresses();
     check.router();
+    check.admin();
     check.log();
     check.engine();
     check.kv();
@@ -61,6 +62,9 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.bounds();
     check.found
 }
+
+/// Most requests that a router explains after they ended.
+const EXPLAINED_MAX: usize = 65_536;
 
 /// The check of one configuration.
 struct Check<'a> {
@@ -165,6 +169,13 @@ impl Check<'_> {
                 "{} is above engine.running_max = {}: the sequences of a prompt run together",
                 router.choices_max, engine.running_max
             )
+        });
+    }
+
+    fn admin(&mut self) {
+        let explained = self.config.admin.explained_max;
+        self.expect(explained <= EXPLAINED_MAX, "admin.explained_max", || {
+            format!("{explained} is above {EXPLAINED_MAX}: each takes memory of the router")
         });
     }
 

@@ -70,8 +70,8 @@ tree! {
         /// Address of the HTTP API. Port 0 selects a free port. Set an address of the host to serve clients on other
         /// hosts.
         listen: String = "127.0.0.1:8000".to_owned(),
-        /// Address of the operations listener, which serves `/live`, `/ready`, `/metrics` and `/lanes`. API clients
-        /// cannot exhaust it. `auto`: 127.0.0.1:8001, or a free port if 8001 is taken. Empty: no such listener.
+        /// Address of the operations listener, which serves `/live`, `/ready`, `/metrics`, `/lanes` and the admin
+        /// service. API clients cannot exhaust it. `auto`: 127.0.0.1:8001, or a free port if 8001 is taken. Empty: no such listener.
         ops_listen: String = "auto".to_owned(),
         /// Whether the API listener also serves `/metrics` and `/lanes`: `true` or `false`. It always serves `/live`
         /// and `/ready`. Set it to `false` if API clients must not read metrics.
@@ -114,6 +114,16 @@ tree! {
         /// Seconds that open requests have to finish after Ctrl-C or SIGTERM. After that the router ends them.
         drain_s: u64 = 30,
     }
+    /// The admin service at the operations listeners, which `baton admin` asks.
+    admin: Admin {
+        /// Whether admin calls of other hosts are answered: `true` or `false`. They are neither encrypted nor
+        /// authenticated, so set it to `true` only where the network is trusted. Calls of the same host are always
+        /// answered.
+        beyond_loopback: bool = false,
+        /// Number of finished requests that the router can still explain (`baton admin explain`), at most 65,536. Each
+        /// takes a few KiB. 0: only open requests.
+        explained_max: usize = 256,
+    }
     /// A worker that is a process of its own: `baton prefill-worker` or `baton decode-worker`.
     worker: Worker {
         /// Address for sessions with routers. Port 0 selects a free port. Set an address of the host if a router runs
@@ -125,8 +135,8 @@ tree! {
         /// Number of the worker, unique in the cluster. 0: the first four bytes, little endian, of the BLAKE3 hash of
         /// its name.
         id: u32 = 0,
-        /// Address of this worker's operations listener, which serves `/live`, `/ready`, `/metrics` and `/lanes`.
-        /// `auto`: the host of `worker.listen` with the next port, or a free port if that one is taken. Empty: no such
+        /// Address of this worker's operations listener, which serves `/live`, `/ready`, `/metrics`, `/lanes` and the
+        /// admin service. `auto`: the host of `worker.listen` with the next port, or a free port if that one is taken. Empty: no such
         /// listener.
         ops_listen: String = "auto".to_owned(),
         /// Seconds that running sequences have to finish or to move to another worker after SIGTERM or Ctrl-C. After

@@ -1,9 +1,13 @@
-//! Where operators and their tools reach a process: `/live`, `/ready` and `/metrics`, on a listener that is not the
-//! clients'.
+//! Where operators and their tools reach a process: `/live`, `/ready`, `/metrics` and the admin service, on a listener
+//! that is not the clients'.
 
+use super::operated::OperatedWorker;
 use super::runtime::listen;
+use crate::config::Config;
+use admin::Gate;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use telemetry::MetricsHandle;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -53,12 +57,24 @@ fn listen_at(
     Ok(Some(listener))
 }
 
-/// Keeps the metrics of a worker's process, and serves them with its probes on `listener` if there is one. Never
-/// ends by itself.
-pub(super) async fn keep(metrics: MetricsHandle, listener: Option<TcpListener>, draining: watch::Receiver<bool>) {
+/// Returns which callers of admin services are answered.
+pub(super) fn gate(config: &Config) -> Gate {
+    if config.admin.beyond_loopback { Gate::Open } else { Gate::Loopback }
+}
+
+/// Keeps the metrics of a worker's process, and serves them on `listener`, if there is one, with its probes and the
+/// admin service. Never ends by itself.
+pub(super) async fn keep(
+    metrics: MetricsHandle,
+    listener: Option<TcpListener>,
+    draining: watch::Receiver<bool>,
+    worker: OperatedWorker,
+    gate: Gate,
+) {
     let serve = async {
         if let Some(listener) = listener {
-            match router::serve_ops(listener, metrics.clone(), draining).await {}
+            let operators = admin::routes(Arc::new(worker), gate);
+            match router::serve_ops(listener, metrics.clone(), draining, operators).await {}
         }
     };
     tokio::join!(router::keep_up(&metrics), serve);

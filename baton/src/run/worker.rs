@@ -2,6 +2,7 @@
 
 use super::model::Model;
 use super::model_card::described;
+use super::operated::OperatedWorker;
 use super::role_name::role_name;
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::{is_of_this_host, secrets};
@@ -16,7 +17,6 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
 use worker::{Identity, Worker};
@@ -51,22 +51,20 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let setup =
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
-    let identity = Identity { peer: setup.peer(), served: setup.served(), secrets };
+    let served = setup.served();
+    let identity = Identity { peer: setup.peer(), served, secrets };
     let banner =
         startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
     let worker = setup.start()?;
     print(&banner)?;
-    let (draining, is_draining) = watch::channel(false);
-    runtime.spawn(ops::keep(metrics, ops, is_draining));
+    let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
+    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, ops::gate(config)));
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);
     runtime.block_on(worker::serve(listener, worker.input(), identity, async {
         tokio::select! {
-            () = shutdown::signal() => {
-                draining.send_replace(true);
-                drained(&worker, drain).await;
-            }
+            () = shutdown::signal() => drained(&worker, drain).await,
             () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
         }
         worker.input().shutdown();

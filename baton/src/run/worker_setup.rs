@@ -104,11 +104,15 @@ impl WorkerSetup {
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
         let WorkerSetup { who, config, device, inbox, agent, tiers, .. } = self;
-        let role: Box<dyn worker::Role> = match who.role {
-            Role::Prefill => Box::new(Prefill),
-            Role::Decode => Box::new(Decode),
-        };
-        Worker::start(WorkerParts { config, role, device, agent, inbox, tiers })
+        Worker::start(WorkerParts { config, role: who.role, make_role, device, agent, inbox, tiers })
+    }
+}
+
+/// Makes what judges the submits of a worker of this role.
+fn make_role(role: Role) -> Box<dyn worker::Role> {
+    match role {
+        Role::Prefill => Box::new(Prefill),
+        Role::Decode => Box::new(Decode),
     }
 }
 

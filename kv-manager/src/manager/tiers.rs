@@ -46,6 +46,11 @@ impl KvManager {
         }
     }
 
+    /// Returns whether the tier is there and relied on.
+    pub fn is_tier_open(&self, tier: Tier) -> bool {
+        self.tiers.get(&tier).is_some_and(TierSlots::is_open)
+    }
+
     /// Returns the counts of each tier, the fastest first.
     pub fn tier_stats(&self) -> impl Iterator<Item = (Tier, TierStats)> {
         self.tiers.iter().map(|(&tier, tier_slots)| (tier, tier_slots.stats()))

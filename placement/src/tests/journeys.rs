@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::retry::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
-use domain::session::{Failure, FromWorker, Report, ToWorker};
+use domain::session::{Failure, FromWorker, Report, Role, ToWorker};
 use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -363,6 +363,69 @@ fn a_draining_worker_is_let_go_when_nothing_needs_it() {
     check(&bench, "c0 Stop, w11 cancel e1, end Stop by Done 3, w11 close Drained");
     assert_eq!(bench.placement.workers(), []);
     nothing_left(&bench);
+}
+
+/// What an operator does with a worker, its reports say.
+fn report(number: u64, draining: bool, role: Role) -> Report {
+    Report { number, draining, role: Some(role), ..Report::default() }
+}
+
+#[test]
+fn a_worker_that_an_operator_drains_stays_and_takes_work_again() {
+    let mut bench = begun(&[D1, D2]);
+    bench.tokens(D1, 1, 0, &[5]);
+    bench.report(D1, report(1, true, Role::Decode));
+    check(&bench, "w12 take over from w11 e2+1, w11 hand e1 over to w12 as e2 +1");
+    assert!(bench.placement.workers()[0].needed && bench.placement.workers()[0].draining);
+    bench.tokens(D2, 2, 1, &[6]);
+    check(&bench, "c0[1]=6");
+    // Nothing of it is needed, and its session stays.
+    assert!(!bench.placement.workers()[0].needed && bench.placement.workers()[0].draining);
+    bench.arrive(request(2, 10, 1, 8));
+    check(&bench, "w12 whole e1+0");
+    let changes = bench.placement.fleet_changes();
+    bench.report(D1, report(2, false, Role::Decode));
+    assert_eq!(bench.placement.fleet_changes(), changes + 1);
+    bench.arrive(request(3, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    // One that is about to end takes no work again, whatever an operator says.
+    bench.said(D1, FromWorker::Draining);
+    bench.report(D1, report(3, false, Role::Decode));
+    bench.arrive(request(4, 10, 1, 8));
+    check(&bench, "w12 whole e1+0");
+}
+
+#[test]
+fn what_had_no_room_elsewhere_stays_where_work_is_taken_again() {
+    let mut bench = begun(&[D1]);
+    bench.tokens(D1, 1, 0, &[5]);
+    bench.report(D1, report(1, true, Role::Decode));
+    check(&bench, "");
+    assert!(bench.placement.request(RequestId(1)).is_some_and(|request| request.stuck));
+    bench.report(D1, report(2, false, Role::Decode));
+    bench.up(D2);
+    bench.report(D2, report(1, false, Role::Decode));
+    check(&bench, "");
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "c0[1]=6");
+}
+
+#[test]
+fn a_role_that_changed_counts_from_the_report_on() {
+    let mut bench = begun(&[D1, D2]);
+    bench.tokens(D1, 1, 0, &[5]);
+    bench.report(D1, report(1, false, Role::Prefill));
+    check(&bench, "");
+    let roles: Vec<Role> = bench.placement.workers().iter().map(|worker| worker.role).collect();
+    assert_eq!(roles, [Role::Prefill, Role::Decode]);
+    bench.arrive(request(2, 500, 1, 8));
+    check(&bench, "w12 decode after w11 e1+0, w11 prefill for w12 e1+0");
+    // What it decodes goes on.
+    bench.tokens(D1, 1, 1, &[6]);
+    check(&bench, "c0[1]=6");
+    bench.report(D1, report(2, false, Role::Decode));
+    bench.arrive(request(3, 500, 1, 8));
+    check(&bench, "w11 whole e1+0");
 }
 
 #[test]

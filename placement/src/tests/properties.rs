@@ -344,7 +344,10 @@ impl Cluster {
                             task.hand_over = Some((migrate.to, migrate.next));
                         }
                     }
-                    ToWorker::Hello(_) | ToWorker::Proof(_) | ToWorker::Refused { .. } => {
+                    ToWorker::OperatorAsk { .. }
+                    | ToWorker::Hello(_)
+                    | ToWorker::Proof(_)
+                    | ToWorker::Refused { .. } => {
                         panic!("unexpected {message:?}")
                     }
                 }

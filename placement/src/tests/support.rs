@@ -173,6 +173,7 @@ fn word(command: &Command) -> String {
         Command::Send { worker, message: ToWorker::Hello(_) | ToWorker::Proof(_) | ToWorker::Refused { .. } } => {
             format!("{worker} hello")
         }
+        Command::Send { worker, message: ToWorker::OperatorAsk { .. } } => format!("{worker} ask"),
         Command::Close { worker, why } => format!("{worker} close {why:?}"),
         Command::Token { choice, row, .. } => format!("{choice}[{}]={}", row.index, row.token),
         Command::ChoiceEnd { choice, end, .. } => format!("{choice} {:?}", end.finish),

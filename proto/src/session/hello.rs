@@ -57,15 +57,11 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
 }
 
 pub(super) fn peer_to_wire(peer: &PeerInfo) -> wire::Peer {
-    let role = match peer.role {
-        Role::Prefill => wire::Role::Prefill,
-        Role::Decode => wire::Role::Decode,
-    };
     wire::Peer {
         id: peer.id.0,
         incarnation: peer.incarnation.0,
         name: peer.name.clone(),
-        role: role.into(),
+        role: role_to_wire(peer.role).into(),
         process: peer.address.process,
         unix: peer.address.unix.clone(),
         tcp: peer.address.tcp.clone(),
@@ -73,12 +69,7 @@ pub(super) fn peer_to_wire(peer: &PeerInfo) -> wire::Peer {
 }
 
 pub(super) fn peer_from_wire(peer: wire::Peer) -> Result<PeerInfo, WireError> {
-    let role = match wire::Role::try_from(peer.role) {
-        Ok(wire::Role::Prefill) => Role::Prefill,
-        Ok(wire::Role::Decode) => Role::Decode,
-        Ok(wire::Role::Unspecified) => return Err(WireError::Missing { field: "Peer.role" }),
-        Err(unknown) => return Err(WireError::invalid("Peer.role", unknown.to_string())),
-    };
+    let role = required(role_from_wire(peer.role, "Peer.role")?, "Peer.role")?;
     Ok(PeerInfo {
         id: WorkerId(peer.id),
         incarnation: Incarnation(peer.incarnation),
@@ -86,4 +77,21 @@ pub(super) fn peer_from_wire(peer: wire::Peer) -> Result<PeerInfo, WireError> {
         role,
         address: PeerAddress { process: peer.process, unix: peer.unix, tcp: peer.tcp },
     })
+}
+
+pub(super) fn role_to_wire(role: Role) -> wire::Role {
+    match role {
+        Role::Prefill => wire::Role::Prefill,
+        Role::Decode => wire::Role::Decode,
+    }
+}
+
+/// Reads a role, if there is one. Errors: it is none that this version knows.
+pub(super) fn role_from_wire(role: i32, field: &'static str) -> Result<Option<Role>, WireError> {
+    match wire::Role::try_from(role) {
+        Ok(wire::Role::Prefill) => Ok(Some(Role::Prefill)),
+        Ok(wire::Role::Decode) => Ok(Some(Role::Decode)),
+        Ok(wire::Role::Unspecified) => Ok(None),
+        Err(unknown) => Err(WireError::invalid(field, unknown.to_string())),
+    }
 }

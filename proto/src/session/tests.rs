@@ -167,12 +167,14 @@ prop_compose! {
         ids in any::<(u64, u64, bool, u64)>(),
         load in any::<(u32, u64, u32, u32, u32)>(),
         places in any::<(u32, u32, u32)>(),
+        role in prop_oneof![Just(None), Just(Some(Role::Prefill)), Just(Some(Role::Decode))],
+        draining in any::<bool>(),
         rates in [float(), float(), float(), float(), float()],
         [added, host, disk] in [links(), links(), links()],
         removed in hashes(),
     ) -> FromWorker {
         FromWorker::Report(Report {
-            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3,
+            incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3, role, draining,
             waiting: load.0, waiting_tokens: load.1, running: load.2, blocks_available: load.3, blocks_total: load.4,
             running_max: places.0, open: places.1, blocks_wanted: places.2,
             prefill_tokens_per_s: rates[0], decode_step_s: rates[1], fetch_bytes_per_s: rates[2],

@@ -1,7 +1,8 @@
-//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`, `/lanes`. Their listener is not
-//! the clients'.
+//! What operators and their tools ask of a process: `/live`, `/ready`, `/metrics`, `/lanes`, and the admin service.
+//! Their listener is not the clients'.
 
 use super::server::Server;
+use admin::Health;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -18,11 +19,17 @@ pub(crate) const OPS_CONNECTIONS_MAX: usize = 64;
 /// A scraper that takes nothing for so long is gone.
 pub(crate) const OPS_WRITE_WAIT: Duration = Duration::from_secs(30);
 
-/// Serves `/live`, `/ready`, `/metrics` and `/lanes` of a worker on `listener`, until dropped. `draining`: it
-/// takes nothing new.
-pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: watch::Receiver<bool>) -> Infallible {
+/// Serves `/live`, `/ready`, `/metrics`, `/lanes` and the admin service of a worker on `listener`, until dropped.
+/// `draining`: it takes nothing new.
+pub async fn serve_ops(
+    listener: TcpListener,
+    metrics: MetricsHandle,
+    mut draining: watch::Receiver<bool>,
+    (operators, health): (Router, Health),
+) -> Infallible {
+    let is_draining = draining.clone();
     let ready = move || {
-        let draining = *draining.borrow();
+        let draining = *is_draining.borrow();
         let (status, text) =
             if draining { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ready\n") };
         std::future::ready((status, text))
@@ -31,8 +38,24 @@ pub async fn serve_ops(listener: TcpListener, metrics: MetricsHandle, draining: 
         .route("/live", get(live))
         .route("/ready", get(ready))
         .route("/metrics", get(async move || text(&metrics)))
-        .route("/lanes", get(lanes));
-    Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).accept().await
+        .route("/lanes", get(lanes))
+        .merge(operators);
+    let server = Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
+    let tell = async {
+        loop {
+            let serves = !*draining.borrow_and_update();
+            health.set(serves).await;
+            if draining.changed().await.is_err() {
+                // Its worker is over, and the process soon is.
+                health.set(false).await;
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        never = server.accept() => never,
+        never = tell => never,
+    }
 }
 
 /// Answers that the process runs.

@@ -37,9 +37,9 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Returns the routes of operators and their tools, for a listener of their own.
-pub(crate) fn ops_routes(app: Arc<App>) -> Router {
-    told().with_state(app)
+/// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service.
+pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
+    told().with_state(app).merge(operators)
 }
 
 /// Returns the routes of probes, and of what the process tells about itself.

@@ -1,20 +1,24 @@
 //! Connections: accepting, their limits, and their end.
 
-use super::connections::{Connection, Connections};
+use super::connections::{Admitted, Connection, Connections};
 use super::patient::Patient;
 use super::unread::{discard, lend};
+use admin::Caller;
 use axum::Router;
 use axum::http::header::{CONNECTION, EXPECT};
-use axum::http::{HeaderValue, Request};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use axum::http::{HeaderValue, Request, Version};
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use telemetry::metrics;
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +47,8 @@ pub(crate) struct Server {
     connections: Arc<Connections>,
     write_wait: Duration,
     graceful: GracefulShutdown,
+    /// Clients may speak HTTP/2 at once, as gRPC does.
+    speaks_http2: bool,
 }
 
 impl Server {
@@ -50,16 +56,21 @@ impl Server {
     /// that has no open request.
     pub(crate) fn new(listener: TcpListener, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
-        Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new() }
+        Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
+    }
+
+    /// Lets clients speak HTTP/2, too, where they begin with its preface.
+    pub(crate) fn with_http2(self) -> Self {
+        Self { speaks_http2: true, ..self }
     }
 
     /// Accepts until dropped. Errors: none; a connection that cannot be accepted is logged.
     pub(crate) async fn accept(&self) -> Infallible {
         loop {
             match self.listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, caller)) => {
                     let connection = self.connections.enter().await;
-                    tokio::spawn(self.serve(stream, connection));
+                    tokio::spawn(self.serve(stream, Caller(caller), connection));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -70,7 +81,12 @@ impl Server {
         }
     }
 
-    fn serve(&self, stream: TcpStream, connection: Arc<Connection>) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(
+        &self,
+        stream: TcpStream,
+        caller: Caller,
+        connection: Arc<Connection>,
+    ) -> impl Future<Output = ()> + Send + 'static {
         // Tokens are small and must not wait for each other. A socket that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let begun = Arc::new(Notify::new());
@@ -80,8 +96,11 @@ impl Server {
             service_fn(move |request: Request<Incoming>| {
                 begun.notify_one();
                 let waits_for_word = request.headers().contains_key(EXPECT);
+                // A stream of a connection that carries several lasts until its answer has been taken.
+                let open = (request.version() == Version::HTTP_2).then(|| connection.admit());
                 let (mut request, unread) = lend(request);
                 request.extensions_mut().insert(connection.clone());
+                request.extensions_mut().insert(caller);
                 let (answer, connection) = (app.call(request), connection.clone());
                 async move {
                     let mut answer = answer.await?;
@@ -93,17 +112,25 @@ impl Server {
                         }
                         tokio::spawn(discard(rest));
                     }
-                    Ok::<_, Infallible>(answer)
+                    Ok::<_, Infallible>(answer.map(|body| Held { body, _open: open }))
                 }
             })
         };
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WAIT)
-            .max_header_size(HEAD_BYTES_MAX)
-            .max_buf_size(CONNECTION_BUFFER_BYTES)
-            .serve_connection(TokioIo::new(Patient::new(stream, self.write_wait)), service);
-        let served = self.graceful.watch(served);
+        let (watcher, speaks_http2, write_wait) = (self.graceful.watcher(), self.speaks_http2, self.write_wait);
+        let served = async move {
+            let is_http2 = speaks_http2 && begins_http2(&stream).await;
+            let stream = TokioIo::new(Patient::new(stream, write_wait));
+            if is_http2 {
+                return watcher.watch(http2_limits().serve_connection(stream, service)).await;
+            }
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_WAIT)
+                .max_header_size(HEAD_BYTES_MAX)
+                .max_buf_size(CONNECTION_BUFFER_BYTES)
+                .serve_connection(stream, service);
+            watcher.watch(served).await
+        };
         async move {
             let silent = async {
                 if timeout(FIRST_HEAD_WAIT, begun.notified()).await.is_ok() {
@@ -124,6 +151,67 @@ impl Server {
     pub(crate) async fn close(self) {
         drop(self.listener);
         let _ = timeout(CLOSE_WAIT, self.graceful.shutdown()).await;
+    }
+}
+
+/// What a client begins with that speaks HTTP/2 at once, and no request of HTTP/1 does.
+const HTTP2_PREFACE: &[u8] = b"PRI ";
+/// Pause before it is looked again for the rest of a preface.
+const PREFACE_PAUSE: Duration = Duration::from_millis(10);
+/// Requests of a connection that are open at once.
+const STREAMS_MAX: u32 = 64;
+/// An end that is silent for so long is asked whether its host is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Looks, and takes nothing, whether a client speaks HTTP/2 at once.
+async fn begins_http2(stream: &TcpStream) -> bool {
+    let mut begin = [0; HTTP2_PREFACE.len()];
+    loop {
+        // What cannot be read now, the connection finds out.
+        let Ok(count) = stream.peek(&mut begin).await else { return false };
+        if count == 0 || begin[..count] != HTTP2_PREFACE[..count] {
+            return false;
+        }
+        if count == HTTP2_PREFACE.len() {
+            return true;
+        }
+        tokio::time::sleep(PREFACE_PAUSE).await;
+    }
+}
+
+fn http2_limits() -> http2::Builder<TokioExecutor> {
+    let mut limits = http2::Builder::new(TokioExecutor::new());
+    limits
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .keep_alive_interval(KEEP_ALIVE);
+    limits
+}
+
+/// The body of an answer, with what keeps its connection meanwhile.
+struct Held {
+    body: axum::body::Body,
+    _open: Option<Admitted>,
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -119,7 +119,7 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let link = WorkerLink { peer, context_tokens: served.context_tokens, send, receive };
+        let link = WorkerLink { peer, context_tokens: served.context_tokens, address: worker.name(), send, receive };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }

@@ -2,7 +2,7 @@
 //! over the network.
 
 use domain::WorkerId;
-use domain::session::PeerInfo;
+use domain::session::{PeerInfo, Role};
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{self, BoxStream, SelectAll};
@@ -18,6 +18,8 @@ pub(crate) struct WorkerLink {
     pub(crate) peer: PeerInfo,
     /// The longest sequence that it takes.
     pub(crate) context_tokens: u32,
+    /// What people call the place that it was dialed at.
+    pub(crate) address: String,
     /// What waits for it. Dropping it ends the session.
     pub(crate) send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.
@@ -58,19 +60,28 @@ struct Open {
     send: Sender<Vec<u8>>,
     /// Drops what comes from it.
     deaf: AbortHandle,
-    _up: Series,
+    role: Role,
+    up: Series,
 }
 
 impl Links {
     /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
-        let WorkerLink { peer, context_tokens: _, send, receive } = link;
+        let WorkerLink { peer, context_tokens: _, address: _, send, receive } = link;
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
         let up = metrics::worker_up(peer.id, peer.role);
         up.set(1.0);
-        self.open.insert(peer.id, Open { send, deaf, _up: up });
+        self.open.insert(peer.id, Open { send, deaf, role: peer.role, up });
+    }
+
+    /// Shows the role that a worker has now.
+    pub(crate) fn show_role(&mut self, id: WorkerId, role: Role) {
+        if let Some(open) = self.open.get_mut(&id).filter(|open| open.role != role) {
+            (open.role, open.up) = (role, metrics::worker_up(id, role));
+            open.up.set(1.0);
+        }
     }
 
     /// Queues an attempt for the worker; where its session is not open, nothing. Errors: it is full, until it has
@@ -122,7 +133,7 @@ fn messages(id: WorkerId, mut receive: Receiver<Vec<u8>>) -> Messages {
 mod tests {
     use super::*;
     use domain::Incarnation;
-    use domain::session::{PeerAddress, Role};
+    use domain::session::PeerAddress;
     use futures_util::FutureExt;
     use proto::queue::queue;
 
@@ -132,7 +143,7 @@ mod tests {
         let (send, told) = queue(TO_WORKER_BYTES_MAX);
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-        (WorkerLink { peer, context_tokens: 0, send, receive }, says, told)
+        (WorkerLink { peer, context_tokens: 0, address: String::new(), send, receive }, says, told)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {

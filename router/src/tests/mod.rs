@@ -7,6 +7,7 @@ mod generation;
 mod http;
 mod keys;
 mod lifecycle;
+mod operators;
 mod refusals;
 mod strangers;
 pub(crate) mod world;

@@ -84,6 +84,8 @@ pub(crate) fn config() -> RouterConfig {
         keepalive: None,
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
+        gate: admin::Gate::Loopback,
+        explained_max: 4,
         placement: PlacementConfig {
             block_tokens: SERVED.block_tokens,
             token_bytes: SERVED.token_bytes,
@@ -219,7 +221,7 @@ impl Played {
         let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let link = WorkerLink { peer, context_tokens: CONTEXT, send, receive };
+        let link = WorkerLink { peer, address: format!("played:{id}"), context_tokens: CONTEXT, send, receive };
         (Self { id, inbox, outbox }, link)
     }
 

@@ -28,6 +28,7 @@ impl Machine {
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => self.on_lost(now, peer, &reason),
             Inbound::Tier(end) => self.core.loader().on_tier_event(now, end),
             Inbound::Command { command, reply } => reply(self.core.command(now, command)),
+            Inbound::Operator { ask, reply } => reply(self.answer(now, ask)),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.on_drain(),
             Inbound::Shutdown => return ControlFlow::Break(()),
@@ -75,6 +76,7 @@ impl Machine {
             ToWorker::PeerLeft { id, incarnation } => self.core.peers.left(session, id, incarnation),
             ToWorker::Migrate(migrate) => self.on_migrate(now, migrate),
             ToWorker::Heartbeat => self.on_heartbeat(session),
+            ToWorker::OperatorAsk { number, ask } => self.on_operator_ask(now, session, number, &ask),
             // `serve` begins a session before the machine receives anything of it.
             ToWorker::Hello(_) | ToWorker::Proof(_) | ToWorker::Refused { .. } => {}
         }

@@ -32,6 +32,9 @@ impl Machine {
         if self.core.draining {
             return Err(Refusal::Draining);
         }
+        if self.core.paused {
+            return Err(Refusal::Paused);
+        }
         self.check_limits(submit)?;
         self.role.judge(submit)?;
         match submit.assignment {

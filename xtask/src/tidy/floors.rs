@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 21] = [
+const FLOORS: [(&str, u8); 22] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -21,6 +21,7 @@ const FLOORS: [(&str, u8); 21] = [
     ("hub", 2),
     ("telemetry", 2),
     ("bench-report", 2),
+    ("admin", 3),
     ("tiers", 3),
     ("worker", 4),
     ("prefill-worker", 4),

@@ -1,0 +1,26 @@
+//! What the service needs of the process that serves it.
+
+use domain::{RequestId, WorkerId};
+use proto::admin::{Explanation, Model, Request, Worker, WorkerAnswer, WorkerAsk};
+use tonic::Status;
+
+/// A router with its workers, or one worker.
+pub trait Cluster: Send + Sync + 'static {
+    /// Whether all workers of a cluster are seen from here, and not one alone.
+    const SEES_ALL: bool;
+
+    /// Lists the workers, by id, without their tiers. Errors: the process ends.
+    fn workers(&self) -> impl Future<Output = Result<Vec<Worker>, Status>> + Send;
+
+    /// Lists the open requests. Errors: the process ends.
+    fn requests(&self) -> impl Future<Output = Result<Vec<Request>, Status>> + Send;
+
+    /// Lists the models that are served. Errors: the process ends.
+    fn models(&self) -> impl Future<Output = Result<Vec<Model>, Status>> + Send;
+
+    /// Explains a request. `None`: it is not known. Errors: the process cannot, or ends.
+    fn explain(&self, request: RequestId) -> impl Future<Output = Result<Option<Explanation>, Status>> + Send;
+
+    /// Asks a worker. Errors: it is not there, or does not answer in [`ANSWER_WAIT`](crate::ANSWER_WAIT).
+    fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> impl Future<Output = Result<WorkerAnswer, Status>> + Send;
+}

@@ -1,0 +1,42 @@
+//! Which callers may ask.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use std::net::SocketAddr;
+use tonic::Status;
+
+/// The end of a connection that asks. The server of the port puts it in every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller(pub SocketAddr);
+
+/// Which callers may ask what an operator may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Processes of this host.
+    Loopback,
+    /// Whatever reaches the port.
+    Open,
+}
+
+impl Gate {
+    /// Checks a caller. Errors: it may not ask, and what would let it.
+    pub(crate) fn check(self, caller: Option<&Caller>) -> Result<(), Status> {
+        let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
+        if self == Gate::Open || is_here {
+            return Ok(());
+        }
+        Err(Status::permission_denied(
+            "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or set \
+             admin.beyond_loopback = true where the network is trusted",
+        ))
+    }
+}
+
+/// Answers what the gate refuses.
+pub(crate) async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    match gate.check(request.extensions().get()) {
+        Ok(()) => next.run(request).await,
+        Err(status) => status.into_http(),
+    }
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod fan_out;
+mod gate;
+mod names;
+mod routes;
+mod service;
+mod snapshots;
+
+#[cfg(test)]
+mod tests;
+
+pub use cluster::Cluster;
+pub use gate::{Caller, Gate};
+pub use routes::{Health, routes};
+pub use tonic::Status;
+
+/// Time for a worker to answer.
+pub const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,167 @@
+use crate::gate::{Caller, Gate};
+use crate::names::{check_another_decodes, find};
+use crate::service::Service;
+use crate::{Cluster, Status};
+use domain::{RequestId, WorkerId};
+use futures_util::StreamExt;
+use proto::admin::worker_answer::Body as Answer;
+use proto::admin::worker_ask::Body as Ask;
+use proto::admin::*;
+use std::sync::{Arc, Mutex};
+use tonic::{Code, Request as Call};
+
+/// Three workers, of which the last one answers nothing.
+struct Played(Mutex<Vec<Worker>>);
+
+fn worker(id: u32, name: &str, role: Role) -> Worker {
+    let state = WorkerState::Serving.into();
+    Worker { id, name: name.to_owned(), role: role.into(), state, ..Worker::default() }
+}
+
+fn played() -> Service<Played> {
+    let workers = vec![worker(1, "p", Role::Prefill), worker(2, "d", Role::Decode), worker(3, "w1", Role::Decode)];
+    Service::new(Arc::new(Played(Mutex::new(workers))))
+}
+
+impl Cluster for Played {
+    const SEES_ALL: bool = true;
+
+    async fn workers(&self) -> Result<Vec<Worker>, Status> {
+        Ok(self.0.lock().expect("nobody panics with it").clone())
+    }
+
+    async fn requests(&self) -> Result<Vec<Request>, Status> {
+        Ok(vec![Request { id: "a".to_owned(), ..Request::default() }])
+    }
+
+    async fn models(&self) -> Result<Vec<Model>, Status> {
+        Ok(vec![Model::default()])
+    }
+
+    async fn explain(&self, request: RequestId) -> Result<Option<Explanation>, Status> {
+        Ok((request == RequestId(0xff)).then(Explanation::default))
+    }
+
+    async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {
+        if worker == WorkerId(3) {
+            return Err(Status::deadline_exceeded("it stands still"));
+        }
+        let mut workers = self.0.lock().expect("nobody panics with it");
+        let worker = workers.iter_mut().find(|it| it.id == worker.0).expect("it is there");
+        let body = match ask.body.expect("something is asked") {
+            Ask::Drain(drain) => {
+                worker.set_state(if drain { WorkerState::Draining } else { WorkerState::Serving });
+                Answer::State(worker.clone())
+            }
+            Ask::Role(role) => {
+                worker.role = role;
+                Answer::State(worker.clone())
+            }
+            Ask::Tiers(_) => {
+                let tier = Tier { worker: worker.id, tier: "device".to_owned(), ..Tier::default() };
+                Answer::Tiers(ListTiersResponse { tiers: vec![tier], silent: Vec::new() })
+            }
+            Ask::Flush(_) => Answer::Refused("not now".to_owned()),
+            _ => Answer::Lanes(ListLanesResponse::default()),
+        };
+        Ok(WorkerAnswer { body: Some(body) })
+    }
+}
+
+#[test]
+fn callers_of_other_hosts_are_refused_with_the_fix() {
+    let check = |gate: Gate, address: &str| gate.check(Some(&Caller(address.parse().expect("an address"))));
+    for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        check(Gate::Loopback, here).expect("it is of this host");
+    }
+    for elsewhere in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
+        let status = check(Gate::Loopback, elsewhere).expect_err("it is of another host");
+        assert_eq!(status.code(), Code::PermissionDenied);
+        assert!(status.message().contains("admin.beyond_loopback"), "{status}");
+        check(Gate::Open, elsewhere).expect("the gate is open");
+    }
+    assert!(Gate::Loopback.check(None).is_err(), "nobody knows where it is");
+}
+
+#[test]
+fn a_name_goes_before_an_id_and_who_is_unknown_learns_who_is_there() {
+    let workers = || vec![worker(1, "p", Role::Prefill), worker(7, "w1", Role::Decode)];
+    let id = |name: &str| find(workers(), name).map(|worker| worker.id).map_err(|status| status.message().to_owned());
+    assert_eq!((id("p"), id("w7"), id("7"), id("1"), id("w1")), (Ok(1), Ok(7), Ok(7), Ok(1), Ok(7)));
+    assert_eq!(id("x"), Err("no worker \"x\" is here: there are p, w1".to_owned()));
+    assert_eq!(find(Vec::new(), "x").expect_err("there is none").message(), "no worker \"x\" is here: there is none");
+    let many = (0..40).map(|id| worker(id, &format!("n{id}"), Role::Decode)).collect();
+    assert!(find(many, "x").expect_err("none of them").message().ends_with("n15 and 24 more"));
+    assert_eq!(find(workers(), "").expect_err("no name").code(), Code::InvalidArgument);
+}
+
+#[test]
+fn the_last_decode_worker_that_takes_work_is_kept() {
+    let [p, d, e] = [worker(1, "p", Role::Prefill), worker(2, "d", Role::Decode), worker(3, "e", Role::Decode)];
+    check_another_decodes(&[p.clone(), d.clone(), e.clone()], &d).expect("there is another one");
+    let error = check_another_decodes(&[p.clone(), d.clone()], &d).expect_err("there is none");
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    let drained = Worker { state: WorkerState::Drained.into(), ..e };
+    assert!(check_another_decodes(&[p.clone(), d.clone(), drained], &d).is_err());
+    check_another_decodes(&[p.clone(), d], &p).expect("prefill workers may all go");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_answer_is_named_beside_the_answers_of_others() {
+    let service = played();
+    let tiers = service.list_tiers(Call::new(ListTiersRequest::default())).await.expect("two answer").into_inner();
+    assert_eq!(tiers.tiers.iter().map(|tier| tier.worker).collect::<Vec<_>>(), [1, 2]);
+    let silent = Silence { worker: "w1".to_owned(), why: "it stands still".to_owned() };
+    assert_eq!(tiers.silent, [silent.clone()]);
+    let workers = service.list_workers(Call::new(ListWorkersRequest {})).await.expect("it lists").into_inner().workers;
+    let tiers: Vec<_> = workers.iter().map(|worker| worker.tiers.len()).collect();
+    assert_eq!(tiers, [1, 1, 0]);
+    let only = ListTiersRequest { worker: "w2".to_owned() };
+    let tiers = service.list_tiers(Call::new(only)).await.expect("it answers").into_inner();
+    assert_eq!((tiers.tiers.len(), tiers.silent.len()), (1, 0));
+    let subjects = [Subject::Tiers, Subject::Lanes].map(i32::from).into();
+    let watch = service.watch(Call::new(WatchRequest { subjects, every_ms: 100 })).await.expect("it begins");
+    let seen: Vec<_> = watch.into_inner().take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
+    assert!(seen.iter().all(|seen| seen.silent == [silent.clone()] && seen.workers.is_empty()), "{seen:?}");
+    assert!(seen.iter().all(|seen| seen.tiers.len() == 2), "{seen:?}");
+    let error = service.watch(Call::new(WatchRequest { every_ms: 1, ..WatchRequest::default() })).await;
+    assert_eq!(error.err().map(|status| status.code()), Some(Code::InvalidArgument));
+}
+
+#[tokio::test]
+async fn changes_reach_the_worker_and_the_last_decode_worker_takes_force() {
+    let service = played();
+    let drain = |worker: &str, force| Call::new(DrainWorkerRequest { worker: worker.to_owned(), force });
+    let state = |answer: Result<tonic::Response<Worker>, Status>| {
+        answer.map(|answer| answer.into_inner().state()).map_err(|status| status.code())
+    };
+    assert_eq!(state(service.drain_worker(drain("d", false)).await), Ok(WorkerState::Draining));
+    let last = service.drain_worker(drain("w1", false)).await;
+    assert_eq!(state(last), Err(Code::FailedPrecondition));
+    assert_eq!(state(service.drain_worker(drain("w1", true)).await), Err(Code::DeadlineExceeded), "it was asked");
+    let undrain = UndrainWorkerRequest { worker: "d".to_owned() };
+    assert_eq!(state(service.undrain_worker(Call::new(undrain)).await), Ok(WorkerState::Serving));
+    let role = |role: Role| Call::new(ChangeRoleRequest { worker: "d".to_owned(), role: role.into(), force: false });
+    let now = service.change_role(role(Role::Prefill)).await.expect("another one decodes").into_inner();
+    assert_eq!(now.role(), Role::Prefill);
+    assert_eq!(state(service.change_role(role(Role::Unspecified)).await), Err(Code::InvalidArgument));
+    assert_eq!(state(service.drain_worker(drain("nobody", false)).await), Err(Code::NotFound));
+    let flush = FlushWorkerRequest { worker: "p".to_owned() };
+    let refused = service.flush_worker(Call::new(flush)).await.expect_err("it refuses");
+    assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "p: not now"));
+}
+
+#[tokio::test]
+async fn a_request_is_known_by_its_digits() {
+    let service = played();
+    let explain = async |id: &str| {
+        let call = Call::new(ExplainRequestRequest { id: id.to_owned() });
+        service.explain_request(call).await.map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(explain("req_00000000000000ff").await, Ok(()));
+    assert_eq!(explain("1").await, Err(Code::NotFound));
+    assert_eq!(explain("ff").await, Ok(()));
+    for wrong in ["", "xyz", "fffffffffffffffff"] {
+        assert_eq!(explain(wrong).await, Err(Code::InvalidArgument), "{wrong}");
+    }
+}

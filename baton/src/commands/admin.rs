@@ -1,0 +1,137 @@
+//! `baton admin`: asks the admin service of a router or a worker, and shows the answer: a table for people, JSON for
+//! scripts.
+
+mod error;
+mod explanation;
+mod tables;
+mod watch;
+
+pub(crate) use error::AdminError;
+
+use crate::cli::{AdminArgs, AdminCommand, WorkerRole};
+use crate::error::CommandError;
+use crate::output::print;
+use proto::admin::*;
+use serde::Serialize;
+use std::time::Duration;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+/// Time for a connection to be made.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// Time for an answer: longer than the server gives its workers.
+const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// Bytes of an answer: as many as thousands of workers need.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Asks a server and prints what it answers. Errors: [`AdminError`], and an answer that cannot be printed.
+pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = connect(&args.server).await?;
+        let mut asked = Asked { client, server: args.server, json: args.json };
+        match args.command {
+            AdminCommand::Watch { every_ms, count } => asked.watch(every_ms, count).await,
+            command => Ok(print(&asked.answer(command).await?)?),
+        }
+    })
+}
+
+/// Connects to a server. Errors: its address is none, or no process answers there.
+async fn connect(server: &str) -> Result<AdminClient<Channel>, AdminError> {
+    let wrong = |why| AdminError::Url(server.to_owned(), why);
+    if server.starts_with("https://") {
+        return Err(wrong("; TLS is not there yet"));
+    }
+    if !server.starts_with("http://") {
+        return Err(wrong(""));
+    }
+    let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|_| wrong(""))?;
+    let channel = endpoint.connect_timeout(CONNECT_WAIT).timeout(ANSWER_WAIT).connect().await;
+    let channel = channel
+        .map_err(|error| AdminError::Unreached { server: server.to_owned(), why: error::root(&error).to_string() })?;
+    Ok(AdminClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
+}
+
+/// A server that is asked.
+struct Asked {
+    client: AdminClient<Channel>,
+    server: String,
+    json: bool,
+}
+
+impl Asked {
+    /// Asks what a command says, and returns the answer as it is printed.
+    async fn answer(&mut self, command: AdminCommand) -> Result<String, AdminError> {
+        let client = &mut self.client;
+        Ok(match command {
+            AdminCommand::Workers => {
+                let answer = client.list_workers(ListWorkersRequest {}).await;
+                self.show(answer, |answer| tables::workers(&answer.workers))?
+            }
+            AdminCommand::Lanes { worker } => {
+                let answer = client.list_lanes(ListLanesRequest { worker: worker.unwrap_or_default() }).await;
+                self.show(answer, tables::lanes)?
+            }
+            AdminCommand::Tiers { worker } => {
+                let answer = client.list_tiers(ListTiersRequest { worker: worker.unwrap_or_default() }).await;
+                self.show(answer, tables::tiers)?
+            }
+            AdminCommand::Models => {
+                let answer = client.list_models(ListModelsRequest {}).await;
+                self.show(answer, |answer| tables::models(&answer.models))?
+            }
+            AdminCommand::Requests => {
+                let answer = client.list_requests(ListRequestsRequest {}).await;
+                self.show(answer, |answer| tables::requests(&answer.requests))?
+            }
+            AdminCommand::Explain { id } => {
+                let answer = client.explain_request(ExplainRequestRequest { id }).await;
+                self.show(answer, explanation::text)?
+            }
+            AdminCommand::Dump { worker } => {
+                let answer = client.dump(DumpRequest { worker: worker.unwrap_or_default() }).await;
+                self.show(answer, tables::dump)?
+            }
+            AdminCommand::Log { filter: None } => {
+                let answer = client.get_log_filter(GetLogFilterRequest {}).await;
+                self.show(answer, |answer| format!("{}\n", answer.filter))?
+            }
+            AdminCommand::Log { filter: Some(filter) } => {
+                let answer = client.set_log_filter(SetLogFilterRequest { filter }).await;
+                self.show(answer, |answer| format!("{} (before: {})\n", answer.filter, answer.before))?
+            }
+            AdminCommand::Flush { worker } => {
+                let answer = client.flush_worker(FlushWorkerRequest { worker }).await;
+                self.show(answer, |answer| format!("{} blocks were dropped\n", answer.blocks))?
+            }
+            AdminCommand::Drain { worker, force } => {
+                let answer = client.drain_worker(DrainWorkerRequest { worker, force }).await;
+                self.show(answer, |worker| tables::workers(std::slice::from_ref(worker)))?
+            }
+            AdminCommand::Undrain { worker } => {
+                let answer = client.undrain_worker(UndrainWorkerRequest { worker }).await;
+                self.show(answer, |worker| tables::workers(std::slice::from_ref(worker)))?
+            }
+            AdminCommand::Role { worker, role, force } => {
+                let role = match role {
+                    WorkerRole::Prefill => Role::Prefill,
+                    WorkerRole::Decode => Role::Decode,
+                };
+                let answer = client.change_role(ChangeRoleRequest { worker, role: role.into(), force }).await;
+                self.show(answer, |worker| tables::workers(std::slice::from_ref(worker)))?
+            }
+            AdminCommand::Watch { .. } => unreachable!("it has many answers"),
+        })
+    }
+
+    /// Returns an answer as it is printed. Errors: the call came to nothing.
+    fn show<T: Serialize>(
+        &self,
+        answer: Result<Response<T>, Status>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<String, AdminError> {
+        let answer = answer.map_err(|status| AdminError::of_call(&self.server, status))?.into_inner();
+        Ok(if self.json { format!("{:#}\n", serde_json::json!(answer)) } else { text(&answer) })
+    }
+}

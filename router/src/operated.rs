@@ -1,0 +1,89 @@
+//! The router as the admin service sees it: its brain answers, and passes on what is asked of workers.
+
+use crate::brain::{AskError, Note, OperatorNote};
+use crate::http::App;
+use admin::{ANSWER_WAIT, Cluster, Status};
+use domain::{RequestId, WorkerId};
+use proto::admin::{Explanation, Message, Model, Request, Worker, WorkerAnswer, WorkerAsk};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// A router for operators.
+pub(crate) struct Operated(Arc<App>);
+
+impl Operated {
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self(app)
+    }
+
+    /// Asks the brain. `None`: no worker has been up yet, so that there is no brain to ask. Errors: the router ends.
+    async fn brain<T>(&self, note: impl FnOnce(oneshot::Sender<T>) -> OperatorNote) -> Result<Option<T>, Status> {
+        if self.0.service.borrow().is_none() {
+            return Ok(None);
+        }
+        let ends = || Status::unavailable("the router ends");
+        let (reply, answer) = oneshot::channel();
+        self.0.notes.send(Note::Operator(note(reply))).await.map_err(|_| ends())?;
+        answer.await.map(Some).map_err(|_| ends())
+    }
+}
+
+impl Cluster for Operated {
+    const SEES_ALL: bool = true;
+
+    async fn workers(&self) -> Result<Vec<Worker>, Status> {
+        let mut workers = self.brain(OperatorNote::Workers).await?.unwrap_or_default();
+        workers.iter_mut().for_each(|worker| worker.model.clone_from(&self.0.card.name));
+        Ok(workers)
+    }
+
+    async fn requests(&self) -> Result<Vec<Request>, Status> {
+        Ok(self.brain(OperatorNote::Requests).await?.unwrap_or_default())
+    }
+
+    async fn models(&self) -> Result<Vec<Model>, Status> {
+        let App { card, service, .. } = &*self.0;
+        let served = service.borrow().map(|service| service.served);
+        Ok(vec![Model {
+            name: card.name.clone(),
+            created: card.created,
+            layers: card.shape.layers,
+            hidden: card.shape.hidden,
+            vocab: card.shape.vocab,
+            context_tokens: served.map_or(0, |served| served.context_tokens),
+            block_tokens: served.map_or(0, |served| served.block_tokens),
+            token_bytes: served.map_or(0, |served| served.token_bytes),
+            weights: served
+                .map_or_else(String::new, |served| served.weights.map(|byte| format!("{byte:02x}")).concat()),
+            layout: served.map_or(0, |served| served.layout),
+        }])
+    }
+
+    async fn explain(&self, request: RequestId) -> Result<Option<Explanation>, Status> {
+        Ok(self.brain(|reply| OperatorNote::Explain(request, reply)).await?.flatten())
+    }
+
+    async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {
+        let ask = ask.encode_to_vec();
+        let asked = self.brain(|reply| OperatorNote::Ask { worker, ask, reply });
+        let answer = match timeout(ANSWER_WAIT, asked).await {
+            Err(_) => {
+                return Err(Status::deadline_exceeded(format!(
+                    "{worker} did not answer in {} s: it stands still, or is of an older version",
+                    ANSWER_WAIT.as_secs()
+                )));
+            }
+            Ok(Ok(None)) => Err(AskError::Gone),
+            Ok(Ok(Some(answer))) => answer,
+            // Its session ended before it answered; or the router ends, which is as well.
+            Ok(Err(_)) => Err(AskError::Gone),
+        };
+        let answer = answer.map_err(|error| match error {
+            AskError::Gone => Status::unavailable(error.to_string()),
+            AskError::Full => Status::resource_exhausted(error.to_string()),
+        })?;
+        let strange = |error| Status::internal(format!("what {worker} answers cannot be read: {error}"));
+        WorkerAnswer::decode(answer.as_slice()).map_err(strange)
+    }
+}

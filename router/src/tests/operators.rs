@@ -1,0 +1,146 @@
+//! The admin service of a router, over a real connection, with workers that the test plays.
+
+use super::world::{EOS, Played, World};
+use domain::End;
+use domain::session::{FromWorker, Report, Role, ToWorker};
+use proto::admin::worker_answer::Body as Answer;
+use proto::admin::worker_ask::Body as Ask;
+use proto::admin::*;
+use serde_json::json;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+async fn client(world: &World) -> AdminClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", world.ops)).expect("an address");
+    AdminClient::new(endpoint.connect().await.expect("it listens"))
+}
+
+/// Waits for what an operator asks, and answers with `answer`, after it `says` so in a report.
+async fn answers(worker: &mut Played, says: Option<Report>, answer: Answer) -> Ask {
+    let (number, ask) = loop {
+        match worker.next().await {
+            ToWorker::OperatorAsk { number, ask } => break (number, ask),
+            ToWorker::Peer(_) | ToWorker::Heartbeat | ToWorker::Cancel { .. } => {}
+            other => panic!("told {other:?}"),
+        }
+    };
+    if let Some(report) = says {
+        worker.say(&FromWorker::Report(report)).await;
+    }
+    let answer = WorkerAnswer { body: Some(answer) }.encode_to_vec();
+    worker.say(&FromWorker::OperatorAnswer { number, answer }).await;
+    WorkerAsk::decode(ask.as_slice()).expect("it can be read").body.expect("something is asked")
+}
+
+fn report(number: u64, draining: bool, role: Role) -> Report {
+    let incarnation = domain::Incarnation(1);
+    Report { incarnation, number, draining, role: Some(role), running_max: 8, ..Report::default() }
+}
+
+#[tokio::test]
+async fn a_drain_counts_once_it_is_answered_and_so_does_its_undo() {
+    let mut world = World::with(2, |_| {}).await;
+    let mut client = client(&world).await;
+    for draining in [true, false] {
+        let asked = async {
+            let worker = "w0".to_owned();
+            let answer = if draining {
+                client.drain_worker(DrainWorkerRequest { worker, force: false }).await
+            } else {
+                client.undrain_worker(UndrainWorkerRequest { worker }).await
+            };
+            answer.expect("it is done").into_inner()
+        };
+        let says = report(if draining { 1 } else { 2 }, draining, Role::Decode);
+        let answered = answers(&mut world.workers[0], Some(says), Answer::State(Worker::default()));
+        let (worker, ask) = tokio::join!(asked, answered);
+        assert_eq!(ask, Ask::Drain(draining));
+        let wanted = if draining { WorkerState::Drained } else { WorkerState::Serving };
+        assert_eq!((worker.state(), worker.name.as_str(), worker.address.as_str()), (wanted, "w0", "played:w0"));
+        let ready = format!("\"decode\":{}", if draining { 1 } else { 2 });
+        assert!(world.get("/ready").await.1.contains(&ready));
+    }
+    // A worker that goes in the middle of it leaves no operator waiting.
+    let drain = DrainWorkerRequest { worker: "w1".to_owned(), force: false };
+    let worker = world.workers.remove(1);
+    let (gone, ()) = tokio::join!(client.drain_worker(drain), async {
+        let mut worker = worker;
+        while !matches!(worker.next().await, ToWorker::OperatorAsk { .. }) {}
+        worker.die();
+    });
+    assert_eq!(gone.expect_err("nobody answers").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_role_that_changed_is_placed_by() {
+    let mut world = World::with(2, |config| config.placement.handoff = placement::HandoffPolicy::Always).await;
+    let mut client = client(&world).await;
+    let change = ChangeRoleRequest { worker: "w1".to_owned(), role: proto::admin::Role::Prefill.into(), force: false };
+    let says = report(1, false, Role::Prefill);
+    let (worker, ask) = tokio::join!(
+        client.change_role(change.clone()),
+        answers(&mut world.workers[1], Some(says), Answer::State(Worker::default()))
+    );
+    assert_eq!(ask, Ask::Role(proto::admin::Role::Prefill.into()));
+    assert_eq!(worker.expect("it is done").into_inner().role(), proto::admin::Role::Prefill);
+    let ready: serde_json::Value = serde_json::from_str(&world.get("/ready").await.1).expect("it is JSON");
+    assert_eq!(ready["workers"], json!({ "prefill": 1, "decode": 1 }));
+    let up = "baton_worker_up{worker=\"w1\",role=\"prefill\"} 1";
+    assert!(world.get("/metrics").await.1.contains(up));
+    // The other one is the last that decodes.
+    let last = client.change_role(ChangeRoleRequest { worker: "w0".to_owned(), ..change }).await;
+    assert_eq!(last.expect_err("nobody would decode").code(), Code::FailedPrecondition);
+}
+
+#[tokio::test]
+async fn open_requests_are_listed_and_those_that_ended_explained() {
+    let mut world = World::new().await;
+    world.workers[0].report().await;
+    let mut operator = client(&world).await;
+    let mut http = world.client().await;
+    http.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": "fn main", "max_tokens": 4 })).await;
+    let submit = world.workers[0].submit().await;
+    let requests = operator.list_requests(ListRequestsRequest {}).await.expect("it lists").into_inner().requests;
+    let [request] = requests.as_slice() else { panic!("{requests:?}") };
+    assert_eq!((request.id.as_str(), request.state()), (submit.request.to_string().as_str(), RequestState::Prefilling));
+    assert_eq!((request.waits_for.as_str(), request.decode), ("w0, which computes its prompt", Some(0)));
+    world.workers[0].write(&submit, 0, 0, &[7]).await;
+    world.workers[0].make(&submit, 0, &[7, EOS], End::stop()).await;
+    let (head, _) = http.answer().await;
+    assert_eq!(head.status, 200);
+    let explain = ExplainRequestRequest { id: submit.request.to_string() };
+    let explained = operator.explain_request(explain).await.expect("it is kept").into_inner();
+    let request = explained.request.as_ref().expect("it is there");
+    assert_eq!((request.state(), explained.end.as_str(), request.output_tokens), (RequestState::Ended, "stop", 2));
+    assert!(explained.queue_ms.is_some() && explained.prefill_ms.is_some() && explained.decode_ms.is_some());
+    assert!(explained.handoff_ms.is_none() && explained.total_ms >= explained.first_token_ms, "{explained:?}");
+    let [placement] = explained.placements.as_slice() else { panic!("{explained:?}") };
+    let chosen: Vec<_> = placement.candidates.iter().filter(|candidate| candidate.chosen).collect();
+    let [chosen] = chosen.as_slice() else { panic!("{placement:?}") };
+    assert_eq!((chosen.kind(), chosen.worker, chosen.worker_name.as_str()), (CandidateKind::Alone, 0, "w0"));
+    assert!((placement.cost_s - chosen.total_s).abs() < 1e-9);
+    let unknown = operator.explain_request(ExplainRequestRequest { id: "1".to_owned() }).await;
+    assert_eq!(unknown.expect_err("nobody knows it").code(), Code::NotFound);
+    let models = operator.list_models(ListModelsRequest {}).await.expect("it lists").into_inner().models;
+    assert_eq!(models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>(), ["tiny-rust"]);
+}
+
+#[tokio::test]
+async fn a_router_without_workers_answers_at_once() {
+    let world = World::with(0, |_| {}).await;
+    let mut client = client(&world).await;
+    let workers = client.list_workers(ListWorkersRequest {}).await.expect("it lists").into_inner().workers;
+    assert_eq!(workers, []);
+    let requests = client.list_requests(ListRequestsRequest {}).await.expect("it lists").into_inner().requests;
+    assert_eq!(requests, []);
+    let unknown = client.flush_worker(FlushWorkerRequest { worker: "w0".to_owned() }).await.expect_err("there is none");
+    assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, "no worker \"w0\" is here: there is none"));
+    // Nothing is answered at the clients' port.
+    let endpoint = Endpoint::from_shared(format!("http://{}", world.address)).expect("an address");
+    if let Ok(channel) = endpoint.connect().await {
+        AdminClient::new(channel).list_workers(ListWorkersRequest {}).await.expect_err("clients are no operators");
+    }
+    // What speaks HTTP/1.1 is served as before, on the same port.
+    assert_eq!(World::get_at(world.ops, "/live").await, (200, "live\n".to_owned()));
+    assert_eq!(World::get_at(world.ops, "/baton.admin.v1.Nothing/Call").await.0, 404);
+}

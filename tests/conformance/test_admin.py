@@ -1,0 +1,82 @@
+"""A plain gRPC client against the admin service: it learns the calls by reflection, lists and calls."""
+
+import os
+import unittest
+
+import grpc
+from google.protobuf import descriptor_pool, message_factory
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+SERVICE = "baton.admin.v1.Admin"
+CALLS = {
+    "ChangeRole", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes", "ListModels",
+    "ListRequests", "ListTiers", "ListWorkers", "SetLogFilter", "UndrainWorker", "Watch",
+}  # fmt: skip
+
+
+class Admin(unittest.TestCase):
+    def setUp(self):
+        self.channel = grpc.insecure_channel(os.environ["BATON_OPS"])
+        self.reflection = ProtoReflectionDescriptorDatabase(self.channel)
+        self.service = descriptor_pool.DescriptorPool(self.reflection).FindServiceByName(SERVICE)
+
+    def tearDown(self):
+        self.channel.close()
+
+    def call(self, name, **fields):
+        """Calls by what reflection said of the call; returns one answer, or an iterator of them."""
+        method = self.service.methods_by_name[name]
+        ask, answer = (message_factory.GetMessageClass(it) for it in (method.input_type, method.output_type))
+        kind = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
+        stub = kind(f"/{SERVICE}/{name}", ask.SerializeToString, answer.FromString)
+        return stub(ask(**fields), timeout=20)
+
+    def test_the_service_describes_itself(self):
+        self.assertIn(SERVICE, self.reflection.get_services())
+        self.assertEqual(set(self.service.methods_by_name), CALLS)
+
+    def test_the_process_is_healthy(self):
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=20)
+        self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
+
+    def test_what_there_is_is_listed(self):
+        workers = self.call("ListWorkers").workers
+        self.assertTrue(any(worker.name == "decode-1" for worker in workers), workers)
+        self.assertEqual([model.name for model in self.call("ListModels").models], ["tiny-rust"])
+        self.assertEqual({tier.tier for tier in self.call("ListTiers").tiers}, {"device"})
+        self.call("ListLanes")
+        self.call("ListRequests")
+        self.assertEqual(self.call("Dump", worker="decode-1").worker.worker_name, "decode-1")
+
+    def test_a_worker_is_drained_and_takes_work_again(self):
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.call("DrainWorker", worker="decode-1")
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        state = self.service.file.enum_types_by_name["WorkerState"].values_by_name
+        drained = self.call("DrainWorker", worker="decode-1", force=True)
+        self.assertEqual(drained.state, state["WORKER_STATE_DRAINED"].number)
+        back = self.call("UndrainWorker", worker="decode-1")
+        self.assertEqual(back.state, state["WORKER_STATE_SERVING"].number)
+
+    def test_who_is_unknown_is_told_who_is_there(self):
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.call("FlushWorker", worker="nobody")
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertIn("decode-1", refused.exception.details())
+
+    def test_the_log_changes_and_back(self):
+        before = self.call("GetLogFilter").filter
+        self.assertEqual(self.call("SetLogFilter", filter="warn").before, before)
+        self.assertEqual(self.call("SetLogFilter", filter=before).filter, before)
+
+    def test_snapshots_come_again_and_again(self):
+        watch = self.call("Watch", every_ms=100)
+        seen = [next(watch) for _ in range(3)]
+        watch.cancel()
+        self.assertTrue(all(snapshot.workers for snapshot in seen))
+
+
+if __name__ == "__main__":
+    unittest.main()

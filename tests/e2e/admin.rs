@@ -1,0 +1,283 @@
+//! `baton admin` and its service, on clusters of processes: every call, and its undo.
+
+use crate::address::own_place;
+use crate::asks::Ask;
+use crate::cluster::Cluster;
+use crate::process::Process;
+use crate::server::{Server, baton, drained, ended, until};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Flags of workers that compute in no time.
+const SIM: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=0"];
+/// Of workers whose tokens take a while.
+const SLOW: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=100"];
+
+/// Runs `baton admin`: exit status, standard output, standard error.
+fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let server = format!("http://{server}");
+    let arguments: Vec<&str> = ["admin", "--server", &server].iter().chain(arguments).copied().collect();
+    let mut child = baton(&arguments).spawn().expect("the binary runs");
+    let status = ended(&mut child);
+    (status.code(), drained(child.stdout.take()), drained(child.stderr.take()))
+}
+
+/// Runs it, and reads the JSON that it prints.
+#[track_caller]
+fn done(server: SocketAddr, arguments: &[&str]) -> Value {
+    let (status, out, error) = admin(server, &[&["--json"], arguments].concat());
+    assert_eq!(status, Some(0), "{arguments:?}: {error}");
+    serde_json::from_str(&out).unwrap_or_else(|_| panic!("it is JSON: {out}"))
+}
+
+/// Runs it in vain, and returns what it says.
+#[track_caller]
+fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> String {
+    let (status, out, error) = admin(server, arguments);
+    assert_eq!((status, out.as_str()), (Some(wanted), ""), "{arguments:?}: {error}");
+    error
+}
+
+/// Two workers of each role, `p1`, `p2`, `d1` and `d2`, and where operators reach the router and `d1`.
+fn cluster(flags: &[&str]) -> (Cluster, SocketAddr, SocketAddr) {
+    let (router, decode) = (own_place(), own_place());
+    let mut cluster = Cluster::new("hush, says this test");
+    let ops = format!("worker.ops_listen={decode}");
+    let none = "worker.ops_listen=".to_owned();
+    for (name, ops) in [("p1", &none), ("p2", &none), ("d1", &ops), ("d2", &none)] {
+        let flags = [flags, &["--set", "kv.device_bytes=16MiB", "--name", name, "--set", ops.as_str()]].concat();
+        if name.starts_with('p') {
+            cluster.prefill(&flags)
+        } else {
+            cluster.decode(&flags)
+        };
+    }
+    let ops = format!("router.ops_listen={router}");
+    cluster.route(&["--set", "placement.handoff=always", "--set", &ops]);
+    cluster.until_ready(2, 2);
+    (cluster, router, decode)
+}
+
+fn worker<'a>(workers: &'a Value, name: &str) -> &'a Value {
+    let all = workers["workers"].as_array().expect("a list");
+    all.iter().find(|worker| worker["name"] == name).unwrap_or_else(|| panic!("{name} in {workers:#}"))
+}
+
+fn ask(number: usize, tokens: u32) -> Ask {
+    let prompt = format!("{number} {}", "ownership ".repeat(40));
+    Ask::completion("tiny-rust", prompt.as_str(), json!({ "max_tokens": tokens, "temperature": 0 }))
+}
+
+#[test]
+fn everything_is_listed_and_explained() {
+    let (cluster, router, decode) = cluster(&SIM);
+    let answer = cluster.router().post("/v1/completions", &ask(0, 8).body);
+    let id = answer.head.header("x-request-id").expect("every answer has one").to_owned();
+    let workers = done(router, &["workers"]);
+    for (name, role) in [("p1", "prefill"), ("p2", "prefill"), ("d1", "decode"), ("d2", "decode")] {
+        let worker = worker(&workers, name);
+        assert_eq!((&worker["role"], &worker["state"]), (&json!(role), &json!("serving")), "{worker:#}");
+        assert_eq!((&worker["model"], &worker["tiers"]), (&json!("tiny-rust"), &json!(["device"])), "{worker:#}");
+        assert!(worker["blocks_total"].as_u64().is_some_and(|blocks| blocks > 0), "{worker:#}");
+        assert!(worker["protocol"].as_u64().is_some_and(|protocol| protocol > 0), "{worker:#}");
+    }
+    let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    assert_eq!(worker(&workers, "d1")["address"], json!(addresses[2]));
+    let (status, table, _) = admin(router, &["workers"]);
+    assert_eq!((status, table.lines().count()), (Some(0), 5), "{table}");
+
+    let explained = done(router, &["explain", &id]);
+    assert_eq!(explained["request"]["state"], "ended", "{explained:#}");
+    for part in ["queue_ms", "prefill_ms", "handoff_ms", "decode_ms", "first_token_ms", "total_ms"] {
+        assert!(explained[part].as_f64().is_some_and(|ms| ms >= 0.0), "{part}: {explained:#}");
+    }
+    let candidates = explained["placements"][0]["candidates"].as_array().expect("a list");
+    assert_eq!(candidates.len(), 6, "two of each kind: {explained:#}");
+    assert_eq!(candidates.iter().filter(|it| it["chosen"] == true).count(), 2, "{explained:#}");
+    assert!(admin(router, &["explain", &id]).1.contains(" first token"), "it is a text, too");
+    let error = refused(router, &["explain", "req_0000000000000001"], 3);
+    assert!(error.contains("admin.explained_max"), "{error}");
+    assert_eq!(admin(router, &["explain", "nonsense"]).0, Some(2));
+
+    let lanes = until("both ends have said which lanes they took", || {
+        let lanes = done(router, &["lanes"]);
+        lanes["lanes"].as_array().is_some_and(|lanes| lanes.len() >= 2).then_some(lanes)
+    });
+    let lane = &lanes["lanes"][0];
+    assert!(lane["bytes_per_s"].as_f64().is_some_and(|speed| speed > 0.0), "{lane:#}");
+    assert!(lane["passed_over"].as_array().is_some_and(|lanes| !lanes.is_empty()), "{lane:#}");
+    let tiers = done(router, &["tiers", "d1"]);
+    assert_eq!((&tiers["tiers"][0]["tier"], tiers["tiers"].as_array().map(Vec::len)), (&json!("device"), Some(1)));
+    assert_eq!(done(router, &["models"])["models"][0]["name"], "tiny-rust");
+    assert_eq!(done(router, &["requests"])["requests"], json!([]));
+
+    // A worker answers for itself, at its own port.
+    let own = done(decode, &["workers"]);
+    assert_eq!((own["workers"].as_array().map(Vec::len), &own["workers"][0]["name"]), (Some(1), &json!("d1")));
+    assert_eq!(done(decode, &["dump"])["worker"]["worker_name"], "d1");
+    let error = refused(decode, &["explain", &id], 4);
+    assert!(error.contains("ask the router"), "{error}");
+
+    let error = refused(router, &["drain", "nobody"], 3);
+    assert!(error.contains("there are ") && error.contains("d1, d2"), "{error}");
+    let nobody = own_place();
+    let error = refused(nobody, &["workers"], 1);
+    assert!(error.contains(&nobody.to_string()) && error.contains("router.ops_listen"), "{error}");
+    for elsewhere in [cluster.router().address, cluster.addresses()[0]] {
+        let error = refused(elsewhere, &["workers"], 1);
+        assert!(error.contains("no admin service") && error.contains("router.ops_listen"), "{error}");
+    }
+    assert_eq!(admin(router, &["role", "d1", "boss"]).0, Some(2));
+    cluster.end();
+}
+
+/// Keeps `cluster` busy with requests of so many tokens until `operate` has returned, and compares every text with that
+/// of an undisturbed run. No request may fail.
+fn under_load(cluster: &Cluster, tokens: u32, operate: impl FnOnce()) {
+    const CLIENTS: usize = 6;
+    let router: &Process = cluster.router();
+    let calm: Vec<_> = (0..CLIENTS).map(|number| ask(number, tokens).whole(router).0).collect();
+    let (over, begun) = (AtomicBool::new(false), std::sync::Barrier::new(CLIENTS + 1));
+    std::thread::scope(|scope| {
+        for (number, calm) in calm.iter().enumerate() {
+            let (over, begun) = (&over, &begun);
+            scope.spawn(move || {
+                let mut is_first = true;
+                while is_first || !over.load(Ordering::Acquire) {
+                    if std::mem::take(&mut is_first) {
+                        begun.wait();
+                    }
+                    assert_eq!(ask(number, tokens).streamed(router).0, *calm, "request {number}");
+                }
+            });
+        }
+        begun.wait();
+        // A panic must end the others, too.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(operate));
+        over.store(true, Ordering::Release);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+#[test]
+fn a_drain_under_load_and_its_undo_fail_no_request() {
+    let (cluster, router, decode) = cluster(&SLOW);
+    under_load(&cluster, 100, || {
+        for name in ["d1", "p1"] {
+            let drained = done(router, &["drain", name]);
+            assert!(["draining", "drained"].contains(&drained["state"].as_str().expect("a state")), "{drained:#}");
+            until("nothing is needed of it any more", || {
+                (worker(&done(router, &["workers"]), name)["state"] == "drained").then_some(())
+            });
+            if name == "d1" {
+                // Its own probe says so, and it stays.
+                let error = refused(router, &["drain", "d2"], 4);
+                assert!(error.contains("last decode worker"), "{error}");
+                assert_eq!(done(decode, &["workers"])["workers"][0]["state"], "drained");
+            }
+            assert_eq!(done(router, &["undrain", name])["state"], "serving");
+        }
+        until("it gets work again", || {
+            let workers = done(router, &["workers"]);
+            let runs = |name| worker(&workers, name)["running"].as_u64().is_some_and(|running| running > 0);
+            runs("d1").then_some(())
+        });
+    });
+    let metrics = cluster.router().metrics();
+    assert_eq!(metrics.sum("baton_requests_total", &[("outcome", "error")]), 0.0);
+    cluster.end();
+}
+
+#[test]
+fn a_role_flips_under_load_and_back() {
+    let (cluster, router, _) = cluster(&SLOW);
+    under_load(&cluster, 40, || {
+        for (name, role, back) in [("d1", "prefill", "decode"), ("p1", "decode", "prefill")] {
+            assert_eq!(done(router, &["role", name, role])["role"], role);
+            let works = || {
+                let requests = done(router, &["requests"]);
+                let part = if role == "prefill" { "prefill_name" } else { "decode_name" };
+                requests["requests"].as_array().expect("a list").iter().any(|request| request[part] == name)
+            };
+            until("it does the work of its new role", || works().then_some(()));
+            assert_eq!(done(router, &["role", name, back])["role"], back);
+        }
+    });
+    let error = {
+        done(router, &["drain", "d2"]);
+        refused(router, &["role", "d1", "prefill"], 4)
+    };
+    assert!(error.contains("last decode worker"), "{error}");
+    assert_eq!(done(router, &["role", "d1", "prefill", "--force"])["role"], "prefill");
+    assert_eq!(cluster.router().post("/v1/completions", &ask(0, 4).body).head.status, 503);
+    assert_eq!(done(router, &["role", "d1", "decode"])["role"], "decode");
+    assert_eq!(cluster.router().post("/v1/completions", &ask(0, 4).body).head.status, 200);
+    cluster.end();
+}
+
+#[test]
+fn what_is_cached_is_dropped_and_what_runs_is_watched() {
+    let ops = own_place();
+    let listen = format!("router.ops_listen={ops}");
+    let server = Server::start(&[&SLOW[..], &["--set", &listen]].concat());
+    let (_, cached) = ask(1, 4).whole(&server);
+    assert_eq!(cached, 0);
+    assert!(ask(1, 4).whole(&server).1 > 0, "it is cached");
+    for name in ["prefill-1", "decode-1"] {
+        assert!(done(ops, &["flush", name])["blocks"].as_u64().is_some_and(|blocks| blocks > 0), "{name}");
+    }
+    assert_eq!(ask(1, 4).whole(&server).1, 0, "nothing is left of it");
+
+    let stream = ask(2, 400).begin_stream(&server);
+    let request = until("it decodes", || {
+        let requests = done(ops, &["requests"]);
+        let request = requests["requests"][0].clone();
+        (request["state"] == "decoding").then_some(request)
+    });
+    assert!(request["waits_for"].as_str().is_some_and(|what| what.contains("decode-1")), "{request:#}");
+    let dump = done(ops, &["dump", "decode-1"]);
+    let attempts = dump["worker"]["attempts"].as_array().expect("a list");
+    assert!(attempts.iter().any(|attempt| attempt["request"] == request["id"]), "{dump:#}");
+    let (status, out, error) = admin(ops, &["--json", "watch", "--every-ms", "100", "--count", "2"]);
+    let seen: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    assert_eq!((status, seen.len()), (Some(0), 2), "{error}");
+    assert!(seen.iter().all(|seen| seen["workers"].as_array().map(Vec::len) == Some(2)), "{out}");
+    drop(stream);
+
+    let before = done(ops, &["log"])["filter"].clone();
+    assert_eq!(done(ops, &["log", "info,router=debug"])["before"], before);
+    ask(3, 4).whole(&server);
+    drop(ask(4, 400).begin_stream(&server));
+    until("what is logged has changed", || server.log().contains("the client hung up").then_some(()));
+    assert_eq!(done(ops, &["log", before.as_str().expect("a text")])["filter"], before);
+    assert!(refused(ops, &["log", "loud"], 2).contains("neither a level"));
+}
+
+#[test]
+fn callers_of_other_hosts_are_refused_unless_the_setting_says_otherwise() {
+    let Some(address) = own_address() else {
+        eprintln!("this host has no address but loopback: nothing to see");
+        return;
+    };
+    for open in [false, true] {
+        let place = SocketAddr::new(address, own_place().port());
+        let (listen, beyond) = (format!("router.ops_listen={place}"), format!("admin.beyond_loopback={open}"));
+        let server = Server::start(&[&SIM[..], &["--set", &listen, "--set", &beyond]].concat());
+        if open {
+            assert_eq!(done(place, &["workers"])["workers"].as_array().map(Vec::len), Some(2));
+        } else {
+            let error = refused(place, &["workers"], 4);
+            assert!(error.contains("admin.beyond_loopback") && error.contains(&place.to_string()), "{error}");
+        }
+        drop(server);
+    }
+}
+
+/// Returns an address of this host that is not loopback: what it would send from.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: the system only chooses a way.
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
+}
