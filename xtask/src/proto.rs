@@ -1,35 +1,50 @@
-//! The generated code of `proto`: made from the `.proto` files in pure Rust, without protoc.
+//! The generated code of `proto` and `discovery`: made from the `.proto` files in pure Rust, without protoc.
 
 use crate::error::ChoreError;
 use std::path::{Path, PathBuf};
 
-/// Folder of the `.proto` files, from the root of the workspace.
-const INCLUDE: &str = "proto/proto";
-/// Folder of the generated code.
-pub(crate) const GENERATED: &str = "proto/src/generated";
-/// The files, from [`INCLUDE`].
-const FILES: [&str; 2] = ["baton/v1/session.proto", "baton/v1/handoff.proto"];
-/// First line of a generated file.
-const HEADER: &str = "// Made by `cargo xtask proto` from the files in proto/proto. Change those instead.\n\n";
+/// `.proto` files of one crate, and where their code goes.
+struct Set {
+    /// Folder of the files, from the root of the workspace.
+    include: &'static str,
+    /// The files, from `include`.
+    files: &'static [&'static str],
+    /// Folder of the generated code.
+    generated: &'static str,
+}
+
+const SETS: [Set; 2] = [
+    Set {
+        include: "proto/proto",
+        files: &["baton/v1/session.proto", "baton/v1/handoff.proto"],
+        generated: "proto/src/generated",
+    },
+    Set { include: "discovery/proto", files: &["etcd.proto"], generated: "discovery/src/generated" },
+];
+
+/// Returns whether a file, named from the root of the workspace, is generated.
+pub(crate) fn is_generated(path: &Path) -> bool {
+    SETS.iter().any(|set| path.starts_with(set.generated))
+}
 
 /// Generates in memory: paths from the root, and contents. Errors: what the compiler says of the `.proto` files.
 pub(crate) fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>, ChoreError> {
-    let include = root.join(INCLUDE);
-    let files = protox::compile(FILES, [&include])?;
-    let requests = files.file.into_iter().map(|file| {
-        let module = prost_build::Module::from_protobuf_package_name(file.package());
-        (module, file)
-    });
-    let mut config = prost_build::Config::new();
-    config.disable_comments(["."]);
-    let generated = config.generate(requests.collect()).map_err(ChoreError::Generate)?;
-    let mut outputs: Vec<_> = generated
-        .into_iter()
-        .map(|(module, code)| {
-            let path = Path::new(GENERATED).join(module.to_file_name_or("baton"));
-            (path, format!("{HEADER}{code}"))
-        })
-        .collect();
+    let mut outputs = Vec::new();
+    for Set { include, files, generated } in &SETS {
+        let compiled = protox::compile(*files, [&root.join(include)])?;
+        let requests = compiled.file.into_iter().map(|file| {
+            let module = prost_build::Module::from_protobuf_package_name(file.package());
+            (module, file)
+        });
+        let mut config = prost_build::Config::new();
+        config.disable_comments(["."]);
+        let modules = config.generate(requests.collect()).map_err(ChoreError::Generate)?;
+        outputs.extend(modules.into_iter().map(|(module, code)| {
+            let path = Path::new(generated).join(module.to_file_name_or("baton"));
+            let header = format!("// Made by `cargo xtask proto` from the files in {include}. Change those instead.\n\n");
+            (path, header + &code)
+        }));
+    }
     outputs.sort();
     Ok(outputs)
 }
