@@ -206,7 +206,9 @@ mod tests {
         assert_eq!(refused(r#"{"form":2}"#), "it has the form 2, this release reads the form 1");
         assert_eq!(refused(&" ".repeat(5000)), "it has 5000 bytes, at most 4096 are read");
         let with = |incarnation: &str, address: &str| {
-            format!(r#"{{"form":1,"id":7,"incarnation":"{incarnation}","name":"a","role":"prefill","address":"{address}"}}"#)
+            format!(
+                r#"{{"form":1,"id":7,"incarnation":"{incarnation}","name":"a","role":"prefill","address":"{address}"}}"#
+            )
         };
         assert_eq!(refused(&with("x", "h:1")), "\"x\" is no number");
         assert_eq!(refused(&with("1", "h")), "\"h\" is not HOST:PORT");

@@ -84,8 +84,7 @@ impl Table {
     }
 
     fn replace(&mut self, revision: u64, members: Vec<Member>) -> Vec<Change> {
-        let mut now: BTreeMap<Key, Member> =
-            members.into_iter().map(|member| (member.key.clone(), member)).collect();
+        let mut now: BTreeMap<Key, Member> = members.into_iter().map(|member| (member.key.clone(), member)).collect();
         let gone: Vec<Key> = self.members.keys().filter(|key| !now.contains_key(key)).cloned().collect();
         gone.iter().for_each(|key| drop(self.members.remove(key)));
         (self.revision, self.left_out) = (revision, 0);

@@ -41,7 +41,8 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>, ChoreError
         let modules = config.generate(requests.collect()).map_err(ChoreError::Generate)?;
         outputs.extend(modules.into_iter().map(|(module, code)| {
             let path = Path::new(generated).join(module.to_file_name_or("baton"));
-            let header = format!("// Made by `cargo xtask proto` from the files in {include}. Change those instead.\n\n");
+            let header =
+                format!("// Made by `cargo xtask proto` from the files in {include}. Change those instead.\n\n");
             (path, header + &code)
         }));
     }

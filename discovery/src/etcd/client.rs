@@ -146,8 +146,7 @@ impl Client {
 
     /// Watches the workers' keys from a revision on.
     pub(super) async fn watch(&self, start_revision: i64) -> Result<Watch, EtcdError> {
-        let create =
-            WatchCreateRequest { key: self.keys().into(), range_end: end_of(self.keys()), start_revision };
+        let create = WatchCreateRequest { key: self.keys().into(), range_end: end_of(self.keys()), start_revision };
         let create = WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };
         // The watch lasts as long as what is asked does not end.
         let asks = tokio_stream::once(create).chain(tokio_stream::pending());

@@ -50,22 +50,33 @@ impl Connector {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             EtcdError::Endpoint { endpoint: endpoint.clone(), reason }
         };
+        let is_tls = endpoint.starts_with("https://");
         let mut channel = Endpoint::from_shared(endpoint.clone())
             .map_err(no_endpoint)?
             .connect_timeout(CONNECT_MAX)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_MAX);
-        if endpoint.starts_with("https://") {
+        if is_tls {
             channel = channel.tls_config(tls(&self.config.tls)?).map_err(no_endpoint)?;
         }
         let connected = timeout(CONNECT_MAX, channel.connect()).await;
         let channel = connected.map_err(|_| asked.silent(CONNECT_MAX))?.map_err(|error| asked.not_reached(&error))?;
         let mut client = Client::new(channel, asked);
-        if let Some(credentials) = &self.config.credentials {
-            client.authenticate(credentials).await?;
+        let first = match &self.config.credentials {
+            Some(credentials) => client.authenticate(credentials).await,
+            None if is_tls => client.get(client.keys()).await.map(drop),
+            None => Ok(()),
+        };
+        match first {
+            // To the client, a handshake of TLS 1.3 is over before the server has looked at its certificate.
+            Err(EtcdError::Ended { endpoint }) if is_tls => {
+                let reason =
+                    "it ended the connection after the handshake, as where it wants another certificate".to_owned();
+                Err(EtcdError::Tls { endpoint, reason })
+            }
+            first => first.map(|()| client),
         }
-        Ok(client)
     }
 }
 

@@ -16,8 +16,16 @@ pub enum EtcdError {
         /// What happened.
         reason: String,
     },
+    /// A member ended the connection instead of an answer.
+    #[error("etcd at {endpoint} ended the connection")]
+    Ended {
+        /// The member that was asked.
+        endpoint: String,
+    },
     /// The two ends do not agree on TLS.
-    #[error("etcd at {endpoint}: TLS fails: {reason}: check discovery.etcd.tls.ca, .cert and .key, and the name in the endpoint")]
+    #[error(
+        "etcd at {endpoint}: TLS fails: {reason}: check discovery.etcd.tls.ca, .cert and .key, and the name in the endpoint"
+    )]
     Tls {
         /// The member that was asked.
         endpoint: String,
@@ -43,7 +51,9 @@ pub enum EtcdError {
         reason: String,
     },
     /// The user or the password is wrong.
-    #[error("etcd does not know the user {user:?} with this password: check discovery.etcd.username and discovery.etcd.password")]
+    #[error(
+        "etcd does not know the user {user:?} with this password: check discovery.etcd.username and discovery.etcd.password"
+    )]
     Credentials {
         /// The user.
         user: String,
@@ -60,7 +70,9 @@ pub enum EtcdError {
         keys: String,
     },
     /// The database has reached its quota.
-    #[error("etcd is full (alarm NOSPACE) and takes no registration: compact and defragment it or raise --quota-backend-bytes, then `etcdctl alarm disarm`")]
+    #[error(
+        "etcd is full (alarm NOSPACE) and takes no registration: compact and defragment it or raise --quota-backend-bytes, then `etcdctl alarm disarm`"
+    )]
     Full,
     /// The token of this process has expired, or rights have changed: it has to say again who it is.
     #[error("etcd wants to know again who asks")]
@@ -69,7 +81,9 @@ pub enum EtcdError {
     #[error("the lease of the registration has lapsed")]
     Lapsed,
     /// A later life of the worker is registered, or another worker with its id.
-    #[error("{name} at {address} is registered with the id {id} and a later incarnation ({later}): give one of the two another name (worker.name)")]
+    #[error(
+        "{name} at {address} is registered with the id {id} and a later incarnation ({later}): give one of the two another name (worker.name)"
+    )]
     Superseded {
         /// The id of both.
         id: WorkerId,
@@ -96,6 +110,7 @@ impl EtcdError {
             | Self::Anonymous
             | Self::Denied { .. } => true,
             Self::Away { .. }
+            | Self::Ended { .. }
             | Self::Full
             | Self::Token
             | Self::Lapsed
@@ -138,6 +153,7 @@ impl Asked {
             }
             Code::PermissionDenied => EtcdError::Denied { user: self.user.clone(), keys: self.keys.clone() },
             Code::ResourceExhausted if message.contains("space exceeded") => EtcdError::Full,
+            Code::Cancelled => EtcdError::Ended { endpoint: self.endpoint.clone() },
             Code::NotFound if message.contains("lease not found") => EtcdError::Lapsed,
             _ => match status.source() {
                 Some(error) if is_of_tls(error) => self.not_reached(error),
@@ -192,7 +208,9 @@ mod tests {
         assert!(denied.is_refusal() && denied.to_string().contains("/baton/workers/"), "{denied}");
         let unknown = of(Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password");
         assert!(unknown.is_refusal() && unknown.to_string().contains("the user \"u\""), "{unknown}");
-        for (code, message) in [(Code::Unavailable, "etcdserver: no leader"), (Code::ResourceExhausted, "too many requests")] {
+        for (code, message) in
+            [(Code::Unavailable, "etcdserver: no leader"), (Code::ResourceExhausted, "too many requests")]
+        {
             let away = of(code, message);
             assert!(!away.is_refusal() && away.to_string().contains("http://e:1"), "{away}");
         }
@@ -208,6 +226,9 @@ mod tests {
         assert!(matches!(asked.not_reached(&tls), EtcdError::Tls { .. }));
         let refused = Outer(std::io::ErrorKind::ConnectionRefused.into());
         let error = asked.not_reached(&refused);
-        assert!(matches!(error, EtcdError::Away { .. }) && error.to_string().contains("outer: connection refused"), "{error}");
+        assert!(
+            matches!(error, EtcdError::Away { .. }) && error.to_string().contains("outer: connection refused"),
+            "{error}"
+        );
     }
 }

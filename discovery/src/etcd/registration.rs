@@ -70,12 +70,14 @@ impl Holder {
     async fn keep(mut self, mut outcome: Result<(), EtcdError>, mut ended: oneshot::Receiver<()>) {
         let mut outage = Outage::new("the registration of this worker");
         loop {
+            let beat = self.lease.map_or(self.lives, |lease| lease.lives) / BEATS;
             let pause = match outcome {
                 Ok(()) => {
                     outage.over();
-                    self.lease.map_or(self.lives, |lease| lease.lives) / BEATS
+                    beat
                 }
-                Err(error) => outage.failed(error),
+                // An etcd that returns lets each lease live once more: the worker has to be there in time.
+                Err(error) => outage.failed(error).min(beat),
             };
             let next = async {
                 sleep(pause).await;

@@ -149,7 +149,9 @@ mod tests {
 
     #[test]
     fn what_is_no_entry_is_not_listed() {
-        let text = |id: u32| format!(r#"{{"form":1,"id":{id},"incarnation":"3","name":"a","role":"prefill","address":"h:1"}}"#);
+        let text = |id: u32| {
+            format!(r#"{{"form":1,"id":{id},"incarnation":"3","name":"a","role":"prefill","address":"h:1"}}"#)
+        };
         let kv = |key: &str, value: &str| KeyValue { key: key.into(), value: value.into(), mod_revision: 5, lease: 0 };
         let keys = "/baton/workers/";
         let listed = member(keys, &kv("/baton/workers/7", &text(7))).expect("it is one");
