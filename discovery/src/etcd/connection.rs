@@ -70,9 +70,8 @@ impl Connector {
         };
         match first {
             // To the client, a handshake of TLS 1.3 is over before the server has looked at its certificate.
-            Err(EtcdError::Ended { endpoint }) if is_tls => {
-                let reason =
-                    "it ended the connection after the handshake, as where it wants another certificate".to_owned();
+            Err(EtcdError::Ended { endpoint, reason }) if is_tls => {
+                let reason = format!("{reason}: it may want another certificate of this process");
                 Err(EtcdError::Tls { endpoint, reason })
             }
             first => first.map(|()| client),

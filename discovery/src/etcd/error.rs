@@ -17,10 +17,12 @@ pub enum EtcdError {
         reason: String,
     },
     /// A member ended the connection instead of an answer.
-    #[error("etcd at {endpoint} ended the connection")]
+    #[error("etcd at {endpoint} ended the connection: {reason}")]
     Ended {
         /// The member that was asked.
         endpoint: String,
+        /// What happened.
+        reason: String,
     },
     /// The two ends do not agree on TLS.
     #[error(
@@ -153,12 +155,14 @@ impl Asked {
             }
             Code::PermissionDenied => EtcdError::Denied { user: self.user.clone(), keys: self.keys.clone() },
             Code::ResourceExhausted if message.contains("space exceeded") => EtcdError::Full,
-            Code::Cancelled => EtcdError::Ended { endpoint: self.endpoint.clone() },
             Code::NotFound if message.contains("lease not found") => EtcdError::Lapsed,
-            _ => match status.source() {
-                Some(error) if is_of_tls(error) => self.not_reached(error),
-                _ => EtcdError::Away { endpoint: self.endpoint.clone(), reason: format!("{code:?}: {message}") },
-            },
+            _ => {
+                let endpoint = self.endpoint.clone();
+                match status.source() {
+                    Some(error) => EtcdError::Ended { endpoint, reason: with_causes(error) },
+                    None => EtcdError::Away { endpoint, reason: format!("{code:?}: {message}") },
+                }
+            }
         }
     }
 }
