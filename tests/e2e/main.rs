@@ -12,9 +12,12 @@ mod bench_engine;
 mod bench_tiers;
 mod cluster;
 mod command_line;
+mod discovery;
 mod disk;
 mod encodings;
 mod encryption;
+#[path = "../../discovery/tests/etcd/server.rs"]
+mod etcd;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;

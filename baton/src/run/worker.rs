@@ -1,5 +1,7 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
+use super::discovery::{Directory, entry};
+use super::host::host;
 use super::model::Model;
 use super::model_card::described;
 use super::role_name::role_name;
@@ -37,6 +39,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
     let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address)?;
+    let directory = Directory::open(config, &runtime)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
         return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
                     set worker.name, or a port in worker.listen"
@@ -54,7 +57,9 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let identity = Identity { peer: setup.peer(), served: setup.served(), secrets };
     let banner =
         startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
+    let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
     let worker = setup.start()?;
+    let registered = runtime.block_on(directory.register(entry))?;
     print(&banner)?;
     let (draining, is_draining) = watch::channel(false);
     runtime.spawn(ops::keep(metrics, ops, is_draining));
@@ -65,6 +70,8 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
         tokio::select! {
             () = shutdown::signal() => {
                 draining.send_replace(true);
+                // New routers do not find it any more; those that have a session keep it.
+                registered.withdraw().await;
                 drained(&worker, drain).await;
             }
             () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
@@ -118,10 +125,4 @@ fn who(config: &Config, role: Role, address: SocketAddr) -> Who {
     };
     let id = if config.worker.id == 0 { WorkerId::of_name(&name) } else { WorkerId(config.worker.id) };
     Who { id, role, name }
-}
-
-/// Returns the name of this machine.
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "host".to_owned() } else { name.trim().to_owned() }
 }
