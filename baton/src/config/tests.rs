@@ -394,7 +394,7 @@ fn sections_lie_within_sections() {
     );
     check_refused(
         settle("[discovery]\netcd = 3\n", &[], &[]),
-        "file baton.toml: there is no setting \"discovery.etcd\"; did you mean discovery.etcd.prefix?",
+        "file baton.toml: there is no setting \"discovery.etcd\"; did you mean discovery.etcd.tls.ca?",
     );
 }
 
