@@ -81,7 +81,7 @@ fn processes_find_each_other_and_forget_who_is_gone() {
     let cluster = Found::new(&etcd);
     // A router comes before all others.
     let router = cluster.router();
-    let _prefill = cluster.worker("prefill-worker", "p-1");
+    let prefill = cluster.worker("prefill-worker", "p-1");
     let mut first = cluster.worker("decode-worker", "d-1");
     until_ready(&router, 1, 1);
     let prompts = ["Ownership is", "A trait is"];
@@ -102,10 +102,13 @@ fn processes_find_each_other_and_forget_who_is_gone() {
     assert_eq!(first.ended().code(), Some(0));
     assert_eq!(registered(&etcd), 1);
     until_ready(&router, 1, 0);
+    until("its peer to forget it", || (said(&prefill, "it left, and is forgotten") == 1).then_some(()));
     let _first = cluster.worker("decode-worker", "d-1");
     until_ready(&router, 1, 1);
     text(&router, "Lifetimes are");
-    assert_eq!(said(&router, "WARN"), 0, "all of this is in order: {}", router.log());
+    for process in [&router, &prefill] {
+        assert_eq!(said(process, "WARN discovery"), 0, "etcd was there: {}", process.log());
+    }
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn no_request_is_lost_while_etcd_is_away() {
         let clients: Vec<_> = clients.collect();
         etcd.stop();
         sleep(AWAY);
-        // Somebody who comes meanwhile waits.
+        // A worker that comes meanwhile waits.
         let late = cluster.worker("decode-worker", "d-3");
         assert_eq!(router.get("/ready").json()["workers"], json!({ "prefill": 1, "decode": 2 }));
         etcd.start_again();

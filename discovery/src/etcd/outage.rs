@@ -21,7 +21,7 @@ impl Outage {
 
     /// Notes a failure, and returns how long to wait before the next attempt.
     pub(super) fn failed(&mut self, error: EtcdError) -> Duration {
-        let is_known = self.last.as_ref().is_some_and(|last| discriminant(last) == discriminant(&error));
+        let is_known = self.last.as_ref().is_some_and(|last| is_alike(last, &error));
         match &error {
             // The next connection has another one.
             EtcdError::Token | EtcdError::Lapsed => tracing::debug!("{error}"),
@@ -44,4 +44,10 @@ impl Outage {
         }
         self.backoff.reset();
     }
+}
+
+/// Returns whether two failures are of one kind: an etcd that is not there is so in several ways.
+fn is_alike(one: &EtcdError, other: &EtcdError) -> bool {
+    let is_absence = |error: &EtcdError| matches!(error, EtcdError::Away { .. } | EtcdError::Ended { .. });
+    (is_absence(one) && is_absence(other)) || discriminant(one) == discriminant(other)
 }
