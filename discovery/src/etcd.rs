@@ -3,7 +3,7 @@
 //! A worker has one key, `PREFIX/workers/ID`, and a lease that it keeps alive; the key is gone when the lease lapses.
 //! A reader reads all keys, and then watches from that revision. After every loss of the connection it reads all keys
 //! again and compares: so a store that was compacted, restored or emptied meanwhile needs no case of its own. While
-//! etcd is away nothing changes for anybody; it is asked again and again, with growing pauses.
+//! etcd is away, what is listed does not change, and Baton tries again with growing pauses.
 
 mod client;
 mod config;

@@ -19,21 +19,21 @@ pub const WORKERS_MAX: usize = 4096;
 pub enum Sight {
     /// All workers that are listed at a revision.
     All {
-        /// When.
+        /// The revision.
         revision: u64,
-        /// The workers.
+        /// The workers, in any order.
         members: Vec<Member>,
     },
     /// A worker was listed, or its entry was replaced.
     Put {
-        /// When.
+        /// The revision at which that happened.
         revision: u64,
-        /// The worker.
+        /// The worker as it is listed now.
         member: Member,
     },
     /// A worker was removed.
     Gone {
-        /// When.
+        /// The revision at which that happened.
         revision: u64,
         /// Its name in the directory.
         key: Key,

@@ -178,7 +178,7 @@ fn a_process_that_etcd_refuses_says_so_and_ends() {
         let error = drained(child.stderr.take());
         assert!(error.contains(wanted), "{error}");
     };
-    refused("router", &[], "etcd serves users alone: set discovery.etcd.username");
+    refused("router", &[], "etcd requires a user: set discovery.etcd.username");
     let user = ["--set", "discovery.etcd.username=root"];
-    refused("decode-worker", &user, "etcd does not know the user \"root\" with this password");
+    refused("decode-worker", &user, "etcd refuses the user \"root\" with this password");
 }

@@ -128,8 +128,8 @@ tree! {
         /// Address for sessions with routers. Port 0 selects a free port. Set an address of the host if a router runs
         /// on another host.
         listen: String = "127.0.0.1:9001".to_owned(),
-        /// Address that this worker registers for routers, `HOST` or `HOST:PORT`. Empty: that of `worker.listen`. Set it
-        /// if `worker.listen` is a wildcard such as `0.0.0.0:9001` and `discovery.kind` is not `static`.
+        /// Address that this worker registers for routers, `HOST` or `HOST:PORT`. Empty: that of `worker.listen`. It is
+        /// required if `worker.listen` is a wildcard such as `0.0.0.0:9001` and `discovery.kind` is not `static`.
         advertise: String = String::new(),
         /// Name in logs and metrics, unique in the cluster, at most 255 bytes. Empty: the role, the host name and the
         /// port. A worker finds its disk tier again by this name.
@@ -175,7 +175,8 @@ tree! {
     }
     /// Where etcd is, if `discovery.kind` is `etcd`. Version 3.4 or later.
     discovery_etcd as "discovery.etcd": DiscoveryEtcd {
-        /// URLs of etcd's members, separated by commas: `https://HOST:PORT`, or `http://HOST:PORT` on a trusted network.
+        /// URLs of etcd's members, separated by commas: `https://HOST:PORT`, or `http://HOST:PORT` on a trusted
+        /// network.
         endpoints: String = String::new(),
         /// Beginning of all keys of this cluster. Clusters with different prefixes can share an etcd.
         prefix: String = "/baton".to_owned(),

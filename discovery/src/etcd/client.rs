@@ -64,7 +64,7 @@ impl Client {
         &self.asked.keys
     }
 
-    /// Says who asks. An etcd that serves everybody does not mind.
+    /// Authenticates this process. An etcd without users accepts any.
     pub(super) async fn authenticate(&mut self, credentials: &Credentials) -> Result<(), EtcdError> {
         let Credentials { username: name, password } = credentials.clone();
         let call = self.call("/etcdserverpb.Auth/Authenticate", AuthenticateRequest { name, password });

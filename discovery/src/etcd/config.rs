@@ -11,9 +11,9 @@ pub struct EtcdConfig {
     pub endpoints: Vec<String>,
     /// What the keys of this cluster begin with: clusters with different prefixes do not see each other.
     pub prefix: String,
-    /// How long a worker stays registered that says nothing any more. etcd keeps whole seconds, and may ask for more.
+    /// How long a worker stays registered without a sign of life, in whole seconds. etcd may grant more.
     pub lease: Duration,
-    /// Who asks, where etcd wants to know.
+    /// The user, if etcd requires one.
     pub credentials: Option<Credentials>,
     /// For endpoints with `https`.
     pub tls: TlsFiles,
@@ -33,7 +33,7 @@ pub struct Credentials {
 pub struct TlsFiles {
     /// The authorities of etcd's certificate. None: those that the system trusts.
     pub authorities: Option<PathBuf>,
-    /// The certificate of this process and its private key, where etcd wants one.
+    /// The certificate of this process and its private key, if etcd requires one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

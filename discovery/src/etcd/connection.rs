@@ -29,7 +29,7 @@ impl Connector {
         Self { config, next: 0 }
     }
 
-    /// Connects to the next member that answers, and says who asks. Errors: of the last one that was tried.
+    /// Connects to the next member that answers, and authenticates. Errors: of the last one that was tried.
     pub(super) async fn connect(&mut self) -> Result<Client, EtcdError> {
         let mut last = EtcdError::Endpoint { endpoint: String::new(), reason: "there is none".to_owned() };
         for _ in 0..self.config.endpoints.len() {
@@ -71,7 +71,7 @@ impl Connector {
         match first {
             // To the client, a handshake of TLS 1.3 is over before the server has looked at its certificate.
             Err(EtcdError::Ended { endpoint, reason }) if is_tls => {
-                let reason = format!("{reason}: it may want another certificate of this process");
+                let reason = format!("{reason}: etcd may require another certificate of this process");
                 Err(EtcdError::Tls { endpoint, reason })
             }
             first => first.map(|()| client),

@@ -1,5 +1,6 @@
-//! What etcd says no to, and why.
+//! Errors of etcd, and what they mean.
 
+use crate::entry::ENTRY_BYTES_MAX;
 use domain::{Incarnation, WorkerId};
 use std::error::Error;
 use std::path::PathBuf;
@@ -52,19 +53,27 @@ pub enum EtcdError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The worker has more to say than readers take.
+    #[error(
+        "the entry of this worker has {bytes} bytes, at most {ENTRY_BYTES_MAX} are read: shorten worker.name, model.name or the labels of [topology]"
+    )]
+    Entry {
+        /// Bytes of the entry.
+        bytes: usize,
+    },
     /// The user or the password is wrong.
     #[error(
-        "etcd does not know the user {user:?} with this password: check discovery.etcd.username and discovery.etcd.password"
+        "etcd refuses the user {user:?} with this password: check discovery.etcd.username and discovery.etcd.password"
     )]
     Credentials {
         /// The user.
         user: String,
     },
     /// There is no user.
-    #[error("etcd serves users alone: set discovery.etcd.username and discovery.etcd.password")]
+    #[error("etcd requires a user: set discovery.etcd.username and discovery.etcd.password")]
     Anonymous,
     /// The user may not do this.
-    #[error("etcd lets the user {user:?} not read and write below {keys}: give it a role that may")]
+    #[error("the user {user:?} of etcd may not read and write below {keys}: grant it a role that may")]
     Denied {
         /// The user.
         user: String,
@@ -73,11 +82,11 @@ pub enum EtcdError {
     },
     /// The database has reached its quota.
     #[error(
-        "etcd is full (alarm NOSPACE) and takes no registration: compact and defragment it or raise --quota-backend-bytes, then `etcdctl alarm disarm`"
+        "etcd is full (alarm NOSPACE) and takes no new registration: compact and defragment it or raise --quota-backend-bytes, then `etcdctl alarm disarm`"
     )]
     Full,
-    /// The token of this process has expired, or rights have changed: it has to say again who it is.
-    #[error("etcd wants to know again who asks")]
+    /// The token of this process has expired, or rights have changed: it has to authenticate again.
+    #[error("the token for etcd is not valid any more")]
     Token,
     /// The lease has lapsed.
     #[error("the lease of the registration has lapsed")]
@@ -108,6 +117,7 @@ impl EtcdError {
             Self::Tls { .. }
             | Self::File { .. }
             | Self::Endpoint { .. }
+            | Self::Entry { .. }
             | Self::Credentials { .. }
             | Self::Anonymous
             | Self::Denied { .. } => true,
@@ -122,7 +132,7 @@ impl EtcdError {
     }
 }
 
-/// Who was asked, and for whom: what errors tell.
+/// The member that is asked, and the user: what errors name.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) endpoint: String,

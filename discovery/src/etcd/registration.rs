@@ -4,7 +4,7 @@ use super::client::{Client, EtcdLease};
 use super::connection::Connector;
 use super::error::EtcdError;
 use super::outage::Outage;
-use crate::Entry;
+use crate::{ENTRY_BYTES_MAX, Entry};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -29,6 +29,9 @@ impl Registration {
     pub(super) async fn start(connector: Connector, lives: Duration, entry: Entry) -> Result<Self, EtcdError> {
         let key = entry.id.0.to_string();
         let value = entry.encode();
+        if value.len() > ENTRY_BYTES_MAX {
+            return Err(EtcdError::Entry { bytes: value.len() });
+        }
         let mut holder = Holder { connector, lives, entry, key, value, client: None, lease: None };
         let first = holder.beat().await;
         if let Err(error) = &first

@@ -66,7 +66,7 @@ impl Watching {
         }
     }
 
-    /// Watches over one connection. Returns when nobody reads the changes any more. Errors: the watch is over.
+    /// Watches over one connection. Returns when the reader of the changes is gone. Errors: the watch is over.
     async fn watch(&mut self, client: &Client) -> Result<(), EtcdError> {
         loop {
             let (revision, all) = client.workers().await?;
@@ -92,7 +92,7 @@ impl Watching {
         }
     }
 
-    /// Passes on what a sight changes. Returns whether anybody reads it.
+    /// Passes on what a sight changes. Returns whether there is a reader.
     async fn show(&mut self, sight: Sight) -> bool {
         for change in self.table.handle(sight) {
             if self.changes.send(change).await.is_err() {

@@ -8,6 +8,13 @@ const LEASE_OF_MANY: Duration = Duration::from_secs(6);
 /// Signs of life of each worker that are counted.
 const BEATS: u32 = 3;
 
+/// Resident memory of a process, in KiB: this one, or etcd.
+fn memory_kib(process: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 /// Calls that etcd has begun, by name.
 fn calls(server: &EtcdServer) -> BTreeMap<String, f64> {
     let text = server.ask("", "/metrics", "").expect("it has metrics");
@@ -22,6 +29,8 @@ async fn a_worker_costs_one_key_one_lease_and_two_calls_a_beat() {
     let etcd = Etcd::open(EtcdConfig { lease: LEASE_OF_MANY, ..config(&[server.endpoint()]) }).await;
     let etcd = etcd.expect("it refuses nobody");
     let mut reader = Reader::new(&etcd);
+    let memory = || ["self".to_owned(), server.process().to_string()].map(|process| memory_kib(&process));
+    let memory_before = memory();
     let mut workers = Vec::new();
     for id in 0..WORKERS {
         workers.push(etcd.register(entry(id, 10)).await.expect("it may"));
@@ -29,6 +38,11 @@ async fn a_worker_costs_one_key_one_lease_and_two_calls_a_beat() {
     let mut wanted: Vec<(u32, u64)> = (0..WORKERS).map(|id| (id, 10)).collect();
     wanted.sort_by_key(|(id, _)| id.to_string());
     reader.until(&wanted).await;
+    let memory_after = memory();
+    let [own, etcds] = [0, 1].map(|at| memory_after[at].saturating_sub(memory_before[at]) as f64 / f64::from(WORKERS));
+    println!(
+        "{WORKERS} workers: {own:.1} KiB each here, with its connection and a reader; {etcds:.1} KiB each in etcd"
+    );
     let before = calls(&server);
     tokio::time::sleep(LEASE_OF_MANY / 3 * BEATS).await;
     let after = calls(&server);

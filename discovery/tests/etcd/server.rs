@@ -76,6 +76,12 @@ impl EtcdServer {
         panic!("etcd does not listen");
     }
 
+    /// The number of its process.
+    #[allow(dead_code, reason = "not every target that starts an etcd looks at its process")]
+    pub(crate) fn process(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     /// Kills it.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -48,6 +48,16 @@ async fn a_later_life_takes_the_place_of_an_earlier_one_at_once() {
 }
 
 #[tokio::test]
+async fn an_entry_that_readers_would_leave_out_is_not_registered() {
+    let Some(server) = start(&[]) else { return };
+    let etcd = open(server.endpoint()).await;
+    let long = Entry { model: "m".repeat(5000), ..entry(1, 10) };
+    let error = etcd.register(long).await.expect_err("it is too long").to_string();
+    assert!(error.starts_with("the entry of this worker has 5") && error.contains("shorten worker.name"), "{error}");
+    Reader::new(&etcd).rests().await;
+}
+
+#[tokio::test]
 async fn clusters_with_different_prefixes_do_not_see_each_other() {
     let Some(server) = start(&[]) else { return };
     let one = open(server.endpoint()).await;

@@ -1,5 +1,5 @@
-//! Keeping a session with each worker. A worker is dialed while a directory lists it; that it lives is shown by its session
-//! alone.
+//! Keeping a session with each worker. A worker is dialed while a directory lists it. That it lives is shown by its
+//! session alone.
 
 use super::dial::{Dial, DialError, Dialed};
 use super::link::WorkerLink;
