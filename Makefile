@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,15 +19,19 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-fuzz test-e2e test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
+test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-conformance ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not package(fuzz)'
+	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not binary(etcd) and not package(fuzz)'
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e)'
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^discovery::/)'
+
+test-etcd: ## workers in a real etcd, and the real binary over its loss
+	@scripts/install-tools build nextest etcd
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(etcd) or (binary(e2e) and test(/^discovery::/))'
 
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
 	@scripts/install-tools build nextest hosts python model

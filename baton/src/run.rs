@@ -1,6 +1,8 @@
 //! The commands that serve: `baton serve`, `router`, `prefill-worker` and `decode-worker`. Each file named like a
 //! command is the order of things; the parts that they share are beside them.
 
+mod discovery;
+mod host;
 mod local;
 mod model;
 mod model_card;

@@ -2,23 +2,58 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod backoff;
+mod entry;
+pub mod etcd;
+#[rustfmt::skip]
+#[path = "generated/etcdserverpb.rs"]
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; etcd documents its interface")]
+mod generated;
 mod static_list;
+mod table;
 
 pub use address::{Address, AddressError};
-pub use static_list::{StaticList, StaticListError, WORKERS_MAX};
+pub use entry::{ENTRY_BYTES_MAX, Entry, EntryError, Topology};
+pub use static_list::{StaticList, StaticListError};
+pub use table::{Sight, Table, WORKERS_MAX};
 
-/// A source of addresses.
+use std::fmt;
+
+/// A directory of workers.
 pub trait Discovery {
-    /// Returns the next change, if there is one now; never blocks. The first changes name the workers that are there
-    /// already.
-    fn poll(&mut self) -> Option<Change>;
+    /// Waits for the next change. The first ones name the workers that are listed already. A directory that is not
+    /// reached has no changes: its members stay listed. Nothing is lost if the returned future is dropped.
+    fn next(&mut self) -> impl Future<Output = Change> + Send;
 }
 
-/// A change of where workers are.
+/// A change of which workers are listed. That a worker is listed does not mean that it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There is a worker here, or will be: whether it runs is not known.
-    Up(Address),
-    /// There is none any more.
-    Down(Address),
+    /// A worker is listed that was not.
+    Joined(Member),
+    /// A listed worker has another address or says something else of itself, as after a restart.
+    Changed(Member),
+    /// A worker is not listed any more.
+    Left(Key),
+}
+
+/// A worker, as a directory lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name in the directory.
+    pub key: Key,
+    /// Where it takes sessions.
+    pub address: Address,
+    /// What it says of itself. A list of addresses says nothing.
+    pub entry: Option<Entry>,
+}
+
+/// The name by which a directory tells a worker from others: the address in a static list, the id in etcd.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub String);
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }

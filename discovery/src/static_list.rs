@@ -1,16 +1,14 @@
 //! Addresses that the configuration names and that never change.
 
-use crate::{Address, AddressError, Change, Discovery};
+use crate::table::WORKERS_MAX;
+use crate::{Address, AddressError, Change, Discovery, Key, Member};
 use std::collections::BTreeSet;
-
-/// Most workers of a static list; a longer one is a mistake or wants a real directory.
-pub const WORKERS_MAX: usize = 4096;
 
 /// The addresses, all there from the beginning.
 #[derive(Clone, Debug)]
 pub struct StaticList {
     addresses: Vec<Address>,
-    /// How many of them [`Discovery::poll`] has named.
+    /// How many of them [`Discovery::next`] has named.
     told: usize,
 }
 
@@ -50,30 +48,32 @@ impl StaticList {
 }
 
 impl Discovery for StaticList {
-    fn poll(&mut self) -> Option<Change> {
-        let address = self.addresses.get(self.told)?;
+    async fn next(&mut self) -> Change {
+        let Some(address) = self.addresses.get(self.told).cloned() else { return std::future::pending().await };
         self.told += 1;
-        Some(Change::Up(address.clone()))
+        Change::Joined(Member { key: Key(address.to_string()), address, entry: None })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
 
     fn refused(text: &str) -> String {
         StaticList::parse(text).expect_err("it is refused").to_string()
     }
 
-    #[test]
-    fn every_address_comes_up_once() {
+    #[tokio::test(start_paused = true)]
+    async fn every_address_joins_once() {
         let mut list = StaticList::parse("a:1, b:2,\nc:3,").expect("a list");
         let mut seen = Vec::new();
-        while let Some(Change::Up(address)) = list.poll() {
-            seen.push(address.to_string());
+        while let Ok(change) = timeout(Duration::from_secs(1), list.next()).await {
+            let Change::Joined(member) = change else { panic!("{change:?}") };
+            seen.push(member.address.to_string());
         }
         assert_eq!(seen, ["a:1", "b:2", "c:3"]);
-        assert_eq!(list.poll(), None);
         assert!(StaticList::parse(" ").expect("an empty list").addresses().is_empty());
     }
 

@@ -18,11 +18,12 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     ("config", targets::config),
     ("control", targets::control),
     ("control_ends", targets::control_ends),
     ("disk_log", targets::disk_log),
+    ("entry", targets::entry),
     ("gguf", targets::gguf),
     ("handoff", targets::handoff),
     ("metadata", targets::metadata),

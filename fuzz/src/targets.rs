@@ -1,5 +1,6 @@
 //! The body of each target.
 
+use discovery::{ENTRY_BYTES_MAX, Entry};
 use domain::session::ModelShape;
 use engine::checkpoint::Checkpoint;
 use engine::checkpoint::gguf::GgufFile;
@@ -87,6 +88,17 @@ pub fn request(bytes: &[u8]) {
         }
     });
     router::fuzzing::request(bytes, &CARD);
+}
+
+/// What workers say of themselves in a directory.
+pub fn entry(bytes: &[u8]) {
+    if let Ok(entry) = Entry::decode(bytes) {
+        let written = entry.encode();
+        // What was left out is written, too: it may be too long then.
+        if written.len() <= ENTRY_BYTES_MAX {
+            assert_eq!(Entry::decode(&written).expect("it was written here"), entry);
+        }
+    }
 }
 
 /// Headers of GGUF files, and the tokenizer and template in them.

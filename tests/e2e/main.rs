@@ -16,9 +16,12 @@ mod chat_model;
 mod chats;
 mod cluster;
 mod command_line;
+mod discovery;
 mod disk;
 mod encodings;
 mod encryption;
+#[path = "../../discovery/tests/etcd/server.rs"]
+mod etcd;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;

@@ -8,7 +8,7 @@ use std::string::FromUtf8Error;
 const USAGE: &str = "usage: cargo xtask <command>
 
   tidy    check what the compiler does not: floors, circles, pure cores, dead files, stale generated code, links, style
-  proto   generate proto/src/generated from the files in proto/proto
+  proto   generate Rust from the .proto files of `proto` and `discovery`
   pages   write the pages of docs/reference that are generated: configuration, command line, metrics
   sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
   release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:

@@ -1,15 +1,28 @@
-//! The generated code of `proto`: made from the `.proto` files in pure Rust, without protoc.
+//! The generated code of `proto` and `discovery`: made from the `.proto` files in pure Rust, without protoc.
 
 use crate::error::ChoreError;
 use prost::Message;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use std::path::{Path, PathBuf};
 
-/// Folder of the `.proto` files, from the root of the workspace.
-const INCLUDE: &str = "proto/proto";
-/// Folder of the generated code.
-pub(crate) const GENERATED: &str = "proto/src/generated";
-/// The files, from [`INCLUDE`].
-const FILES: [&str; 3] = ["baton/v1/session.proto", "baton/v1/handoff.proto", "baton/admin/v1/admin.proto"];
+/// `.proto` files of one crate, and where their code goes.
+struct Set {
+    /// Folder of the files, from the root of the workspace.
+    include: &'static str,
+    /// The files, from `include`.
+    files: &'static [&'static str],
+    /// Folder of the generated code.
+    generated: &'static str,
+}
+
+const SETS: [Set; 2] = [
+    Set {
+        include: "proto/proto",
+        files: &["baton/v1/session.proto", "baton/v1/handoff.proto", "baton/admin/v1/admin.proto"],
+        generated: "proto/src/generated",
+    },
+    Set { include: "discovery/proto", files: &["etcd.proto"], generated: "discovery/src/generated" },
+];
 /// The package whose service has a generated server and client, and whose description clients may ask for. What carries
 /// sessions is written by hand.
 const SERVICE: &str = "baton.admin.v1";
@@ -22,58 +35,71 @@ const SHOWN: [(&str, &str); 6] = [
     ("Request.state", "request_state"),
     ("Candidate.kind", "candidate_kind"),
 ];
-/// First line of a generated file.
-const HEADER: &str = "// Made by `cargo xtask proto` from the files in proto/proto. Change those instead.\n\n";
+
+/// Returns whether a file, named from the root of the workspace, is generated.
+pub(crate) fn is_generated(path: &Path) -> bool {
+    SETS.iter().any(|set| path.starts_with(set.generated))
+}
 
 /// Generates in memory: paths from the root, and contents. Errors: what the compiler says of the `.proto` files.
 pub(crate) fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>, ChoreError> {
-    let include = root.join(INCLUDE);
-    let files = protox::compile(FILES, [&include])?;
-    let (served, carried): (Vec<_>, Vec<_>) = files.file.into_iter().partition(|file| file.package() == SERVICE);
-    let description = description(&served);
-    let mut config = prost_build::Config::new();
-    config.disable_comments(["."]);
-    let mut outputs = code(&mut config, carried)?;
-    let mut config = prost_build::Config::new();
-    config.disable_comments(["."]);
-    config.message_attribute(".", "#[derive(serde::Serialize)]");
-    config.enum_attribute(".", "#[derive(serde::Serialize)]");
-    for (field, form) in SHOWN {
-        config.field_attribute(
-            format!(".{SERVICE}.{field}"),
-            format!("#[serde(serialize_with = \"super::json::{form}\")]"),
-        );
+    let mut outputs = Vec::new();
+    for set in &SETS {
+        let files = protox::compile(set.files, [&root.join(set.include)])?.file;
+        let (served, carried): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.package() == SERVICE);
+        outputs.extend(set.code(&mut prost_build::Config::new(), carried)?);
+        if !served.is_empty() {
+            outputs.push(set.output(&format!("{SERVICE}.descriptor.rs"), &description(&served)));
+            outputs.extend(set.code(&mut served_config(), served)?);
+        }
     }
-    let generator = tonic_prost_build::configure().build_transport(false).disable_comments(["."]);
-    config.service_generator(generator.service_generator());
-    outputs.extend(code(&mut config, served)?);
-    outputs.push((Path::new(GENERATED).join(format!("{SERVICE}.descriptor.rs")), description));
     outputs.sort();
     Ok(outputs)
 }
 
-/// Generates the code of these files.
-fn code(
-    config: &mut prost_build::Config,
-    files: Vec<prost_types::FileDescriptorProto>,
-) -> Result<Vec<(PathBuf, String)>, ChoreError> {
-    let requests =
-        files.into_iter().map(|file| (prost_build::Module::from_protobuf_package_name(file.package()), file));
-    let generated = config.generate(requests.collect()).map_err(ChoreError::Generate)?;
-    let output = |(module, code): (prost_build::Module, String)| {
-        let path = Path::new(GENERATED).join(module.to_file_name_or("baton"));
-        (path, format!("{HEADER}{code}"))
-    };
-    Ok(generated.into_iter().map(output).collect())
+impl Set {
+    /// Generates the code of these files.
+    fn code(
+        &self,
+        config: &mut prost_build::Config,
+        files: Vec<FileDescriptorProto>,
+    ) -> Result<Vec<(PathBuf, String)>, ChoreError> {
+        let requests =
+            files.into_iter().map(|file| (prost_build::Module::from_protobuf_package_name(file.package()), file));
+        let config = config.disable_comments(["."]);
+        let generated = config.generate(requests.collect()).map_err(ChoreError::Generate)?;
+        Ok(generated.iter().map(|(module, code)| self.output(&module.to_file_name_or("baton"), code)).collect())
+    }
+
+    /// Returns a generated file of this name.
+    fn output(&self, name: &str, code: &str) -> (PathBuf, String) {
+        let header =
+            format!("// Made by `cargo xtask proto` from the files in {}. Change those instead.\n\n", self.include);
+        (Path::new(self.generated).join(name), header + code)
+    }
+}
+
+/// Returns how messages and services of [`SERVICE`] are generated.
+fn served_config() -> prost_build::Config {
+    let mut config = prost_build::Config::new();
+    config.message_attribute(".", "#[derive(serde::Serialize)]");
+    config.enum_attribute(".", "#[derive(serde::Serialize)]");
+    for (field, form) in SHOWN {
+        let attribute = format!("#[serde(serialize_with = \"super::json::{form}\")]");
+        config.field_attribute(format!(".{SERVICE}.{field}"), attribute);
+    }
+    let generator = tonic_prost_build::configure().build_transport(false).disable_comments(["."]);
+    config.service_generator(generator.service_generator());
+    config
 }
 
 /// Returns an expression of the bytes that describe these files to a client that asks.
-fn description(files: &[prost_types::FileDescriptorProto]) -> String {
-    let file = files.iter().cloned().map(|file| prost_types::FileDescriptorProto { source_code_info: None, ..file });
-    let bytes = prost_types::FileDescriptorSet { file: file.collect() }.encode_to_vec();
+fn description(files: &[FileDescriptorProto]) -> String {
+    let file = files.iter().cloned().map(|file| FileDescriptorProto { source_code_info: None, ..file });
+    let bytes = FileDescriptorSet { file: file.collect() }.encode_to_vec();
     let lines =
         bytes.chunks(96).map(|line| format!("    {}\\\n", line.escape_ascii().to_string().replace(' ', "\\x20")));
-    format!("{HEADER}b\"\\\n{}\"\n", lines.collect::<String>())
+    format!("b\"\\\n{}\"\n", lines.collect::<String>())
 }
 
 /// Writes what [`generate`] made. Errors: those, and a file that cannot be written.

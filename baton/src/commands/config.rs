@@ -43,7 +43,7 @@ pub(crate) fn reference(loaded: &Loaded) -> String {
         text +=
             &format!("\n## [{section}]\n\n{}\n\n| setting | default | meaning |\n| --- | --- | --- |\n", about.trim());
         for entry in &entries {
-            if let Some((_, key)) = entry.key.split_once('.').filter(|(head, _)| head == section) {
+            if let Some((_, key)) = entry.key.rsplit_once('.').filter(|(head, _)| head == section) {
                 text += &format!("| `{key}` | `{}` | {} |\n", entry.default, entry.about);
             }
         }

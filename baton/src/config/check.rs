@@ -1,9 +1,11 @@
 //! What must hold among the values, and what this build can do.
 
+mod discovery;
+
 use super::hidden::Hidden;
 use super::origin::Origin;
 use super::tree::{Config, Device, EncodeKv};
-use discovery::StaticList;
+use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
 use std::fmt;
@@ -17,6 +19,8 @@ const WORKERS_MAX: usize = 1024;
 const OBJECT_REQUESTS_MAX: u64 = 1024;
 const OBJECT_KNOWN_MAX: u64 = 1 << 24;
 const OBJECT_LIST_S_MAX: u64 = 7 * 24 * 3600;
+/// The longest lease of a worker in etcd, in seconds.
+const ETCD_LEASE_S_MAX: u64 = 600;
 /// Most memory of dead workers' tiers that a worker keeps, beside its own.
 const ADOPTED_PERCENT_MAX: u64 = 10_000;
 
@@ -49,6 +53,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.processes();
     check.secrets();
     check.addresses();
+    discovery::check(&mut check);
     check.router();
     check.admin();
     check.log();
@@ -332,9 +337,10 @@ impl Check<'_> {
 }
 
 /// Settings with a smallest and a largest value.
-fn ranges(config: &Config) -> [(&'static str, u64, RangeInclusive<u64>); 9] {
-    let Config { kv, host, disk, object, transport, .. } = config;
+fn ranges(config: &Config) -> [(&'static str, u64, RangeInclusive<u64>); 10] {
+    let Config { discovery_etcd: etcd, kv, host, disk, object, transport, .. } = config;
     [
+        ("discovery.etcd.lease_s", etcd.lease_s, 2..=ETCD_LEASE_S_MAX),
         ("kv.tenant_percent", kv.tenant_percent.into(), 1..=100),
         ("host.tenant_percent", host.tenant_percent.into(), 1..=100),
         ("disk.tenant_percent", disk.tenant_percent.into(), 1..=100),

@@ -4,7 +4,7 @@ use super::check::{Problem, problems};
 use super::flags::Flags;
 use super::hidden::SHOWN;
 use super::origin::Origin;
-use super::tree::{Config, HIDDEN, KEYS};
+use super::tree::{Config, HIDDEN, KEYS, SECTIONS};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -167,7 +167,7 @@ impl Layers {
     fn new() -> Self {
         let defaults = Table::try_from(Config::default()).expect("the defaults are plain values");
         let value = |key: &str| {
-            let (section, field) = key.split_once('.').expect("a key names its section");
+            let (section, field) = key.rsplit_once('.').expect("a key names its section");
             (defaults[section][field].clone(), Origin::Default)
         };
         Self { values: KEYS.iter().map(|&(key, _)| (key, value(key))).collect() }
@@ -177,23 +177,27 @@ impl Layers {
         let syntax = |reason: String| ConfigError::Syntax { path: path.to_owned(), reason };
         let table: Table = text.parse().map_err(|error: toml::de::Error| syntax(error.to_string()))?;
         let origin = Origin::File(path.to_owned());
-        for (section, entries) in table {
-            let Value::Table(entries) = entries else { return Err(unknown(&section, origin)) };
-            if !KEYS.iter().any(|(key, _)| key.split('.').next() == Some(&section)) {
-                return Err(unknown(&section, origin));
-            }
-            for (field, value) in entries {
-                self.set(&format!("{section}.{field}"), value, origin.clone())?;
-            }
+        table.into_iter().try_for_each(|(name, value)| self.section(&name, value, &origin))
+    }
+
+    /// Takes a section of the file, and those within it.
+    fn section(&mut self, section: &str, value: Value, origin: &Origin) -> Result<(), ConfigError> {
+        let is_section = |path: &str| SECTIONS.iter().any(|(known, _)| *known == path);
+        match value {
+            Value::Table(entries) if is_section(section) => entries.into_iter().try_for_each(|(field, value)| {
+                let key = format!("{section}.{field}");
+                if is_section(&key) { self.section(&key, value, origin) } else { self.set(&key, value, origin.clone()) }
+            }),
+            _ => Err(unknown(section, origin.clone())),
         }
-        Ok(())
     }
 
     /// Takes what `--set` says. Secrets are refused: every user of the machine can read flags.
     fn flag(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         let origin = Origin::Flag("--set".to_owned());
         if HIDDEN.contains(&key) {
-            let file = if key.starts_with("cluster.") { format!(", or say {key}_file") } else { String::new() };
+            let has_file = KEYS.iter().any(|(known, _)| known.strip_suffix("_file") == Some(key));
+            let file = if has_file { format!(", or say {key}_file") } else { String::new() };
             let variable = format!("{PREFIX}{}", key.to_ascii_uppercase().replace('.', "__"));
             let reason = format!(
                 "others of this machine can read flags: say it in the environment ({variable}) or the file{file}"
@@ -280,7 +284,7 @@ impl Layers {
     fn config(&self) -> Result<Config, toml::de::Error> {
         let mut sections = Table::new();
         for (key, (value, _)) in &self.values {
-            let (section, field) = key.split_once('.').expect("a key names its section");
+            let (section, field) = key.rsplit_once('.').expect("a key names its section");
             let section = sections.entry(section).or_insert_with(|| Value::Table(Table::new()));
             let section = section.as_table_mut().expect("sections are tables");
             section.insert(field.to_owned(), value.clone());
@@ -305,7 +309,7 @@ fn is_of_kubernetes(name: &str) -> bool {
 
 fn unknown(key: &str, origin: Origin) -> ConfigError {
     let likeness = |known: &str| {
-        let field = known.split_once('.').map_or(known, |(_, field)| field);
+        let field = known.rsplit_once('.').map_or(known, |(_, field)| field);
         strsim::jaro_winkler(key, known).max(strsim::jaro_winkler(key, field))
     };
     let best = KEYS.iter().map(|&(known, _)| (known, likeness(known))).max_by(|a, b| a.1.total_cmp(&b.1));

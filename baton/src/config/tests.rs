@@ -377,3 +377,93 @@ fn a_name_fits_into_what_a_router_reads_of_a_stranger() {
     with(255).and_then(Loaded::checked).expect("it is good");
     check_refused(with(256), "worker.name: it has 256 bytes: at most 255 (flag --set)");
 }
+
+#[test]
+fn sections_lie_within_sections() {
+    let file = "[discovery]\nkind = \"etcd\"\n[discovery.etcd]\nendpoints = \"https://a:1\"\n[discovery.etcd.tls]\nca = \"ca.pem\"\n";
+    let loaded = settle(file, &[("BATON_DISCOVERY__ETCD__PREFIX", "/blue")], &["discovery.etcd.lease_s=5"]);
+    let loaded = loaded.expect("it resolves");
+    assert_eq!(origin(&loaded, "discovery.etcd.tls.ca"), "file baton.toml");
+    let config = loaded.checked().expect("it is good");
+    let etcd = &config.discovery_etcd;
+    assert_eq!((etcd.endpoints.as_str(), etcd.prefix.as_str(), etcd.lease_s), ("https://a:1", "/blue", 5));
+    assert_eq!(config.discovery_etcd_tls.ca, "ca.pem");
+    check_refused(
+        settle("[discovery.etcd]\nendpoint = \"x\"\n", &[], &[]),
+        "file baton.toml: there is no setting \"discovery.etcd.endpoint\"; did you mean discovery.etcd.endpoints?",
+    );
+    check_refused(
+        settle("[discovery]\netcd = 3\n", &[], &[]),
+        "file baton.toml: there is no setting \"discovery.etcd\"; did you mean discovery.etcd.tls.ca?",
+    );
+}
+
+#[test]
+fn a_directory_of_workers_is_wholly_described() {
+    let etcd = |more: &[&str]| {
+        let base = ["discovery.kind=etcd", "discovery.etcd.endpoints=http://a:1, http://b:2"];
+        settle("", &[], &[&base, more].concat())
+    };
+    etcd(&[]).and_then(Loaded::checked).expect("it is good");
+    for (setting, error) in [
+        (
+            "discovery.kind=kubernetes",
+            "discovery.kind: kubernetes is not built in yet; static and etcd are (flag --set)",
+        ),
+        (
+            "discovery.etcd.endpoints=",
+            "discovery.etcd.endpoints: discovery.kind = \"etcd\" wants it, such as http://127.0.0.1:2379 (flag --set)",
+        ),
+        (
+            "discovery.etcd.endpoints=a:1",
+            "discovery.etcd.endpoints: \"a:1\" is not http://HOST:PORT or https://HOST:PORT (flag --set)",
+        ),
+        (
+            "discovery.etcd.endpoints=http://u:p@a:1",
+            "discovery.etcd.endpoints: one names a user; discovery.etcd.username and discovery.etcd.password say who asks (flag --set)",
+        ),
+        (
+            "discovery.etcd.prefix=baton/",
+            "discovery.etcd.prefix: \"baton/\" is not a slash and names with slashes between them, such as /baton or /baton/blue (flag --set)",
+        ),
+        ("discovery.etcd.lease_s=1", "discovery.etcd.lease_s: 1 is not 2 to 600 (flag --set)"),
+        (
+            "discovery.etcd.username=u",
+            "discovery.etcd.password: discovery.etcd.username wants it, or discovery.etcd.password_file, too (default)",
+        ),
+        (
+            "discovery.etcd.password_file=f",
+            "discovery.etcd.username: the password is of nobody: discovery.etcd.password wants it too (default)",
+        ),
+        (
+            "discovery.etcd.tls.ca=f",
+            "discovery.etcd.tls.ca: no endpoint of discovery.etcd.endpoints begins with https:// (flag --set)",
+        ),
+        (
+            "discovery.etcd.tls.key=f",
+            "discovery.etcd.tls.cert: a certificate needs its key, and a key its certificate (default)",
+        ),
+        (
+            "cluster.workers=a:1",
+            "cluster.workers: discovery.kind says that workers are found otherwise: set one of the two (flag --set)",
+        ),
+        (
+            "worker.listen=0.0.0.0:1",
+            "worker.listen: routers cannot dial 0.0.0.0:1: set worker.advertise to what they can (flag --set)",
+        ),
+        (
+            "worker.advertise=a:b",
+            "worker.advertise: \"a:b\" is not HOST or HOST:PORT, such as 10.0.0.1 or decode-a:9001 (flag --set)",
+        ),
+    ] {
+        check_refused(etcd(&[setting]), error);
+    }
+    for advertise in ["10.0.0.1", "10.0.0.1:9", "decode-a", "decode-a:9", "::1", "[::1]:9"] {
+        let advertise = format!("worker.advertise={advertise}");
+        etcd(&["worker.listen=0.0.0.0:1", &advertise]).and_then(Loaded::checked).expect(&advertise);
+    }
+    check_refused(
+        etcd(&["discovery.etcd.password=p"]),
+        "flag --set: discovery.etcd.password: others of this machine can read flags: say it in the environment (BATON_DISCOVERY__ETCD__PASSWORD) or the file, or say discovery.etcd.password_file",
+    );
+}

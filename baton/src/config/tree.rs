@@ -10,16 +10,27 @@ use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
 use transport::{Lane, RdmaService};
 
-/// Declares the sections: for each a struct with defaults, and the texts of its fields for help.
+/// The path of a section in the file: its name, where it has no other one.
+macro_rules! path {
+    ($section:ident) => {
+        stringify!($section)
+    };
+    ($section:ident, $path:literal) => {
+        $path
+    };
+}
+
+/// Declares the sections: for each a struct with defaults, and the texts of its fields for help. A section within
+/// another one has a path, `section as "outer.inner"`.
 macro_rules! tree {
-    ($($(#[doc = $about:literal])+ $section:ident: $name:ident {
+    (@declare $($(#[doc = $about:literal])+ $section:ident $at:tt $([$path:literal])?: $name:ident {
         $($(#[doc = $doc:literal])+ $field:ident: $type:ty = $default:expr,)+
     })+) => {
         /// All settings.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Config {
-            $($(#[doc = $about])+ pub(crate) $section: $name,)+
+            $($(#[doc = $about])+ $(#[serde(rename = $path)])? pub(crate) $section: $name,)+
         }
 
         $($(#[doc = $about])+
@@ -36,12 +47,15 @@ macro_rules! tree {
         })+
 
         /// Every section in the order of declaration, and what it is about.
-        pub(crate) const SECTIONS: &[(&str, &str)] = &[$((stringify!($section), concat!($($about),+)),)+];
+        pub(crate) const SECTIONS: &[(&str, &str)] = &[$((path! $at, concat!($($about),+)),)+];
 
         /// Every key in the order of declaration, and what it is.
         pub(crate) const KEYS: &[(&str, &str)] = &[
-            $($((concat!(stringify!($section), ".", stringify!($field)), concat!($($doc),+)),)+)+
+            $($((concat!(path! $at, ".", stringify!($field)), concat!($($doc),+)),)+)+
         ];
+    };
+    ($($(#[doc = $about:literal])+ $section:ident $(as $path:literal)?: $name:ident { $($fields:tt)+ })+) => {
+        tree! { @declare $($(#[doc = $about])+ $section ($section $(, $path)?) $([$path])?: $name { $($fields)+ })+ }
     };
 }
 
@@ -129,6 +143,9 @@ tree! {
         /// Address for sessions with routers. Port 0 selects a free port. Set an address of the host if a router runs
         /// on another host.
         listen: String = "127.0.0.1:9001".to_owned(),
+        /// Address that this worker registers for routers, `HOST` or `HOST:PORT`. Empty: that of `worker.listen`. It is
+        /// required if `worker.listen` is a wildcard such as `0.0.0.0:9001` and `discovery.kind` is not `static`.
+        advertise: String = String::new(),
         /// Name in logs and metrics, unique in the cluster, at most 255 bytes. Empty: the role, the host name and the
         /// port. A worker finds its disk tier again by this name.
         name: String = String::new(),
@@ -145,7 +162,8 @@ tree! {
     }
     /// The processes that belong together, and the secret that they share.
     cluster: Cluster {
-        /// Session addresses of the workers, separated by commas. Only routers use this setting.
+        /// Session addresses of the workers, separated by commas. Only routers use this setting, if `discovery.kind` is
+        /// `static`.
         workers: String = String::new(),
         /// Secret that all processes of the cluster share, at least 16 bytes. It cannot be set by a flag, because other
         /// users of the host can read flags. If this and `cluster.secret_file` are empty, the processes of one user on
@@ -163,6 +181,50 @@ tree! {
         /// Private folder of the user where the processes of one host share the secret that they create. If unset,
         /// `XDG_RUNTIME_DIR` applies. Empty: a folder `baton-UID` in the folder for temporary files.
         runtime_folder: String = String::new(),
+    }
+    /// How routers find workers.
+    discovery: Discovery {
+        /// `static`: routers use the addresses in `cluster.workers`. `etcd`: workers register themselves in etcd, and
+        /// routers follow it; see docs/operate/etcd.md. `kubernetes` is not built in yet.
+        kind: DiscoveryKind = DiscoveryKind::Static,
+    }
+    /// Where etcd is, if `discovery.kind` is `etcd`. Version 3.4 or later.
+    discovery_etcd as "discovery.etcd": DiscoveryEtcd {
+        /// URLs of etcd's members, separated by commas: `https://HOST:PORT`, or `http://HOST:PORT` on a trusted
+        /// network.
+        endpoints: String = String::new(),
+        /// Beginning of all keys of this cluster. Clusters with different prefixes can share an etcd.
+        prefix: String = "/baton".to_owned(),
+        /// Seconds after which a worker that stopped without a word is no longer registered, 2 to 600. Sessions do not
+        /// end by it.
+        lease_s: u64 = 10,
+        /// User of etcd. Empty: etcd must not require users.
+        username: String = String::new(),
+        /// Password of that user. It cannot be set by a flag, because other users of the host can read flags.
+        password: Hidden = Hidden::default(),
+        /// File that contains the password, as an alternative to `discovery.etcd.password`. A line break at its end is
+        /// ignored.
+        password_file: String = String::new(),
+    }
+    /// Files for `https` endpoints of etcd, in PEM. They are read at each connection.
+    discovery_etcd_tls as "discovery.etcd.tls": DiscoveryEtcdTls {
+        /// File with the authorities that may have issued etcd's certificate. Empty: those that the system trusts.
+        ca: String = String::new(),
+        /// File with the certificate of this process, if etcd requires one.
+        cert: String = String::new(),
+        /// File with the private key of that certificate.
+        key: String = String::new(),
+    }
+    /// Where a worker is. Workers publish these labels with their registration.
+    topology: Topology {
+        /// Name of the host. Empty: the host name that the system has.
+        host: String = String::new(),
+        /// Name of the rack. Empty: unknown.
+        rack: String = String::new(),
+        /// Name of the zone. Empty: unknown.
+        zone: String = String::new(),
+        /// Name of the domain in which devices reach each other over NVLink. Empty: unknown.
+        nvlink_domain: String = String::new(),
     }
     /// The engine: device, threads and batch sizes.
     engine: Engine {
@@ -388,7 +450,20 @@ tree! {
 }
 
 /// Keys whose values are never shown and cannot be set by flags.
-pub(super) const HIDDEN: [&str; 4] = ["cluster.secret", "cluster.accept_secret", "object.secret", "object.token"];
+pub(super) const HIDDEN: [&str; 5] =
+    ["cluster.secret", "cluster.accept_secret", "discovery.etcd.password", "object.secret", "object.token"];
+
+/// How routers find workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DiscoveryKind {
+    /// By a list of addresses.
+    Static,
+    /// In etcd, where workers register themselves.
+    Etcd,
+    /// By the pods of a cluster.
+    Kubernetes,
+}
 
 /// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

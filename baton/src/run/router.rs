@@ -1,12 +1,12 @@
 //! `baton router`: the API, over workers of other processes.
 
+use super::discovery::{Directory, asked_by_router};
 use super::model_card::{described, model_card};
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::secrets;
 use super::{ops, shutdown, startup_banner};
 use crate::config::{Config, Wanted};
 use crate::output::print;
-use discovery::StaticList;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use router::{Dialer, KeyFileError, Keys, Listeners, RouterConfig};
@@ -18,23 +18,23 @@ use std::time::Duration;
 pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let metrics = telemetry::install();
     let runtime = runtime()?;
-    let workers = StaticList::parse(&config.cluster.workers)?;
-    if workers.addresses().is_empty() {
-        return Err("cluster.workers is empty: name the session addresses of workers (--workers ADDR,ADDR)".into());
+    let asked = asked_by_router(config);
+    if asked.is_empty() {
+        return Err("cluster.workers is empty: name the session addresses of workers (--workers ADDR,ADDR), or set discovery.kind".into());
     }
-    let dialed: Vec<_> = workers.addresses().iter().map(|worker| ("cluster.workers", worker.as_str())).collect();
-    let secrets = secrets(&config.cluster, &dialed)?;
+    let secrets = secrets(&config.cluster, &asked)?;
+    let directory = Directory::open(config, &runtime)?;
     let router_config = router_config(config)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
     let card = model_card(&described(config)?)?;
-    print(&startup_banner::router(config, &listeners, &card, workers.addresses())?)?;
+    print(&startup_banner::router(config, &listeners, &card, &directory.describe(config))?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
-            never = dialer.follow(workers, secrets) => match never {},
+            never = dialer.follow(directory.changes(), secrets) => match never {},
         }
     });
     runtime.shutdown_timeout(END_MAX);

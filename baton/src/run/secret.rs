@@ -1,7 +1,7 @@
 //! The secrets by which the processes of a cluster know each other: as configured, or, where a cluster is of one
 //! host alone, one that the processes of this user make and share.
 
-use crate::config::{Cluster, SECRET_BYTES_MIN};
+use crate::config::{Cluster, DiscoveryEtcd, SECRET_BYTES_MIN};
 use domain::{Secret, Secrets};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, linkat, mkdir, open, openat, unlinkat};
 use rustix::io::Errno;
@@ -66,6 +66,9 @@ pub(crate) enum SecretFileError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
+    /// There is nothing in it.
+    #[error("it is empty")]
+    Empty,
     /// Its secret is too short.
     #[error(
         "it has {bytes} bytes, which others can find by trying: at least {SECRET_BYTES_MIN}, such as `openssl rand -hex 32` makes"
@@ -82,8 +85,8 @@ pub(crate) enum SecretFileError {
 /// Finds the secrets of a cluster of which this process uses `addresses`: those that it listens on, or dials. Each
 /// comes with the setting that names it. Errors: [`SecretError`].
 pub(crate) fn secrets(cluster: &Cluster, addresses: &[(&'static str, &str)]) -> Result<Secrets, SecretError> {
-    if let Some(own) = configured(&cluster.secret.0, "cluster.secret_file", &cluster.secret_file)? {
-        let also = configured(&cluster.accept_secret.0, "cluster.accept_secret_file", &cluster.accept_secret_file)?;
+    if let Some(own) = of_cluster(&cluster.secret.0, "cluster.secret_file", &cluster.secret_file)? {
+        let also = of_cluster(&cluster.accept_secret.0, "cluster.accept_secret_file", &cluster.accept_secret_file)?;
         return Ok(Secrets::new(own, also));
     }
     if cluster.insecure {
@@ -111,10 +114,21 @@ pub(crate) fn draw_secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Takes the secret that the configuration says, or reads the file that it names.
-fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secret>, SecretError> {
+/// Returns the password with which etcd is asked. Errors: [`SecretError::File`].
+pub(super) fn etcd_password(etcd: &DiscoveryEtcd) -> Result<String, SecretError> {
+    let password = configured(&etcd.password.0, "discovery.etcd.password_file", &etcd.password_file, 1)?;
+    Ok(password.unwrap_or_default())
+}
+
+/// Takes the secret of the cluster that the configuration says, or reads the file that it names.
+fn of_cluster(secret: &str, key: &'static str, file: &str) -> Result<Option<Secret>, SecretError> {
+    Ok(configured(secret, key, file, SECRET_BYTES_MIN)?.map(Secret::new))
+}
+
+/// Takes the secret that the configuration says, or reads the file that it names, with `bytes_min` bytes at least.
+fn configured(secret: &str, key: &'static str, file: &str, bytes_min: usize) -> Result<Option<String>, SecretError> {
     if file.is_empty() {
-        return Ok(Some(secret).filter(|secret| !secret.is_empty()).map(Secret::new));
+        return Ok(Some(secret.to_owned()).filter(|secret| !secret.is_empty()));
     }
     let wrong = |reason: SecretFileError| SecretError::File { key, path: PathBuf::from(file), reason };
     // Links are followed: secrets that Kubernetes mounts are links.
@@ -125,18 +139,19 @@ fn configured(secret: &str, key: &'static str, file: &str) -> Result<Option<Secr
             "{key}: others of this host may read {file}: `chmod 600 {file}`, unless only this process sees it"
         );
     }
-    read(opened).map(Some).map_err(wrong)
+    read(opened, bytes_min).map(Some).map_err(wrong)
 }
 
 /// Reads the secret in a file.
-fn read(file: File) -> Result<Secret, SecretFileError> {
+fn read(file: File, bytes_min: usize) -> Result<String, SecretFileError> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     let secret = text.trim_end_matches(['\r', '\n']);
     match secret.len() {
-        bytes if bytes < SECRET_BYTES_MIN => Err(SecretFileError::Short { bytes }),
+        0 => Err(SecretFileError::Empty),
+        bytes if bytes < bytes_min => Err(SecretFileError::Short { bytes }),
         _ if text.len() as u64 > FILE_BYTES_MAX => Err(SecretFileError::Long),
-        _ => Ok(Secret::new(secret)),
+        _ => Ok(secret.to_owned()),
     }
 }
 
@@ -165,7 +180,8 @@ fn of_host(folder: &Path) -> io::Result<Secret> {
         file => file?,
     };
     check_private(&file, MADE_FILE)?;
-    read(File::from(file)).map_err(|reason| io::Error::other(format!("{MADE_FILE}: {reason}")))
+    let secret = read(File::from(file), SECRET_BYTES_MIN).map(Secret::new);
+    secret.map_err(|reason| io::Error::other(format!("{MADE_FILE}: {reason}")))
 }
 
 /// Makes the file. It has its name only once it is whole; of several that are made at once, the first one counts.
@@ -274,6 +290,22 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_said_or_in_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("password");
+        fs::write(&path, "short\n").expect("there is room");
+        let mut etcd = DiscoveryEtcd::default();
+        assert_eq!(etcd_password(&etcd).expect("there is none"), "");
+        etcd.password.0 = "said".to_owned();
+        assert_eq!(etcd_password(&etcd).expect("it is said"), "said");
+        etcd.password_file = path.to_str().expect("a plain name").to_owned();
+        assert_eq!(etcd_password(&etcd).expect("it is there"), "short");
+        fs::write(&path, "\n").expect("there is room");
+        let error = etcd_password(&etcd).expect_err("it is empty").to_string();
+        assert!(error.starts_with("discovery.etcd.password_file: ") && error.ends_with(": it is empty"), "{error}");
+    }
+
+    #[test]
     fn a_file_holds_a_secret() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, text: &str| {
@@ -289,9 +321,11 @@ mod tests {
         let known = with(new.clone(), file("old", "the one of before\r\n")).expect("both are good");
         let wanted = Secrets::new(Secret::new("the one that is new"), Some(Secret::new("the one of before")));
         assert_eq!(known, wanted);
-        for (name, text, reason) in
-            [("short", "short\n", "it has 5 bytes"), ("long", &"a".repeat(5000), "more than 4096")]
-        {
+        for (name, text, reason) in [
+            ("empty", "\n", "it is empty"),
+            ("short", "short\n", "it has 5 bytes"),
+            ("long", &"a".repeat(5000), "more than 4096"),
+        ] {
             let path = file(name, text);
             let error = with(path.clone(), String::new()).expect_err("it is refused").to_string();
             assert!(error.starts_with(&format!("cluster.secret_file: {path}: ")) && error.contains(reason), "{error}");

@@ -5,7 +5,6 @@ use super::role_name::role_name;
 use super::tiers;
 use super::worker_setup::{Pool, WorkerSetup};
 use crate::config::Config;
-use discovery::Address;
 use domain::session::{PeerAddress, Role};
 use router::{Listeners, ModelCard};
 use std::io;
@@ -61,19 +60,13 @@ pub(super) fn serve(
     ))
 }
 
-/// Of `baton router`.
-pub(super) fn router(
-    config: &Config,
-    listeners: &Listeners,
-    card: &ModelCard,
-    workers: &[Address],
-) -> io::Result<String> {
+/// Of `baton router`. `workers`: where they are, in words.
+pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, workers: &str) -> io::Result<String> {
     let address = listeners.api.local_addr()?.to_string();
-    let list = workers.iter().map(Address::as_str).collect::<Vec<_>>().join(", ");
     Ok(format!(
         "baton {VERSION} router: listening on http://{address}\n  \
          model    {name}{unnamed}\n  \
-         workers  {list}; they may come and go\n\
+         workers  {workers}; they may come and go\n\
          {ops}  \
          {attempt}  \
          end      Ctrl-C\n\

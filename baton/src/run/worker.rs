@@ -1,5 +1,7 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
+use super::discovery::{Directory, entry};
+use super::host::host;
 use super::model::Model;
 use super::model_card::described;
 use super::operated::OperatedWorker;
@@ -37,6 +39,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
     let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address)?;
+    let directory = Directory::open(config, &runtime)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
         return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
                     set worker.name, or a port in worker.listen"
@@ -55,7 +58,9 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let identity = Identity { peer: setup.peer(), served, secrets };
     let banner =
         startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
+    let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
     let worker = setup.start()?;
+    let registered = runtime.block_on(directory.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
     runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, ops::gate(config)));
@@ -64,7 +69,12 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let failed = Cell::new(false);
     runtime.block_on(worker::serve(listener, worker.input(), identity, async {
         tokio::select! {
-            () = shutdown::signal() => drained(&worker, drain).await,
+            () = shutdown::signal() => {
+                worker.input().drain();
+                // New routers do not find it any more; those that have a session keep it.
+                registered.withdraw().await;
+                drained(&worker, drain).await;
+            }
             () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
         }
         worker.input().shutdown();
@@ -116,10 +126,4 @@ fn who(config: &Config, role: Role, address: SocketAddr) -> Who {
     };
     let id = if config.worker.id == 0 { WorkerId::of_name(&name) } else { WorkerId(config.worker.id) };
     Who { id, role, name }
-}
-
-/// Returns the name of this machine.
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "host".to_owned() } else { name.trim().to_owned() }
 }

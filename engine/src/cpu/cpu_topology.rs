@@ -98,6 +98,12 @@ impl Host {
         self.processors.chunk_by(|one, next| one.node == next.node).map(|of_node| of_node[0].node)
     }
 
+    /// Returns the node of all processors; none where they are of several, or the system does not say.
+    pub(super) fn own_node(&self) -> Option<usize> {
+        let mut nodes = self.nodes();
+        nodes.next().filter(|_| self.known && nodes.next().is_none())
+    }
+
     /// Returns which of the processors is the first one for part `index` of `of` equal ones.
     fn first(&self, index: usize, of: usize) -> usize {
         index * self.processors.len() / of

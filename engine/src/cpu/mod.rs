@@ -36,6 +36,7 @@ pub use error::CpuError;
 pub use exercise::{AttentionShape, Exercise, Fork};
 pub use limits::{Arithmetic, Limits};
 pub use model::{CpuModel, LinearSize};
+pub use numa::own_node;
 pub use simd::Isa;
 pub use taps::LogitsTap;
 pub use thread_pool::{Task, ThreadPool};

@@ -20,6 +20,11 @@ pub(super) fn host() -> Host {
     Host::read(&allowed, |path| fs::read_to_string(format!("/sys/devices/system/{path}")).ok())
 }
 
+/// Returns the memory node of all processors that the calling thread may use; none where they are of several.
+pub fn own_node() -> Option<usize> {
+    host().own_node()
+}
+
 /// Keeps the calling thread on the processors of its place.
 pub(super) fn settle(place: &Affinity) {
     static TOLD: Once = Once::new();

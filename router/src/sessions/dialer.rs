@@ -1,4 +1,5 @@
-//! Keeping a session with each worker.
+//! Keeping a session with each worker. A worker is dialed while a directory lists it. That it lives is shown by its
+//! session alone.
 
 use super::dial::{Dial, DialError, Dialed};
 use super::link::WorkerLink;
@@ -6,7 +7,7 @@ use super::remote::Remote;
 use super::roster::Roster;
 use super::service::Service;
 use crate::clock::Draw;
-use discovery::{Address, Change, Discovery};
+use discovery::{Change, Discovery, Entry, Key, Member};
 use domain::Secrets;
 use domain::session::{ModelShape, ToWorker};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Pause before a worker is dialed again; doubles with every failure up to [`PAUSE_MAX`]. A session that lasted
@@ -24,8 +25,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Time for a worker that is refused to hear why.
 const REFUSED_WAIT: Duration = Duration::from_secs(1);
-/// How often discovery is asked for changes.
-const DISCOVERY_EVERY: Duration = Duration::from_millis(500);
 /// Links that wait for the brain.
 const LINKS_MAX: usize = 64;
 
@@ -53,54 +52,72 @@ impl Dialer {
         (Self { links, roster: Arc::new(Roster::new(shape, service)) }, Sessions { links: receiver, service: seen })
     }
 
-    /// Keeps a session with every worker that `source` names, until dropped.
+    /// Keeps a session with every worker that `source` lists, until dropped. A worker that is not listed any more
+    /// keeps its session for as long as that lasts, and is forgotten with it.
     pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets) -> Infallible {
         let router = Draw::new().random();
-        let mut kept = BTreeMap::<Address, SessionTask>::new();
+        let mut followed = BTreeMap::<Key, watch::Sender<Option<Member>>>::new();
+        // They end with this.
+        let mut tasks = JoinSet::new();
         loop {
-            while let Some(change) = source.poll() {
-                match change {
-                    Change::Up(address) => {
-                        let (dialer, remote) = (self.clone(), Remote::new(address.clone(), secrets.clone(), router));
-                        let task = tokio::spawn(async move { dialer.keep(&remote).await });
-                        kept.insert(address, SessionTask(task.abort_handle()));
+            let (key, member) = tokio::select! {
+                change = source.next() => match change {
+                    Change::Joined(member) | Change::Changed(member) => {
+                        log_listed(&member);
+                        (member.key.clone(), Some(member))
                     }
-                    Change::Down(address) => drop(kept.remove(&address)),
+                    Change::Left(key) => (key, None),
+                },
+                Some(Ok(key)) = tasks.join_next() => {
+                    // It may be listed again meanwhile.
+                    let last: Option<watch::Sender<_>> = followed.remove(&key);
+                    match last.and_then(|last| last.borrow().clone()) {
+                        Some(member) => (key, Some(member)),
+                        None => continue,
+                    }
                 }
+            };
+            match (followed.get(&key), member) {
+                (Some(follower), member) => drop(follower.send_replace(member)),
+                (None, Some(member)) => {
+                    let (sender, listed) = watch::channel(Some(member));
+                    followed.insert(key.clone(), sender);
+                    let (dialer, secrets) = (self.clone(), secrets.clone());
+                    tasks.spawn(async move {
+                        dialer.keep_listed(listed, &secrets, router).await;
+                        key
+                    });
+                }
+                (None, None) => {}
             }
-            sleep(DISCOVERY_EVERY).await;
+        }
+    }
+
+    /// Keeps a session with a worker of a directory, until it is not listed and has no session.
+    async fn keep_listed(&self, mut listed: watch::Receiver<Option<Member>>, secrets: &Secrets, router: u64) {
+        let mut redial = Redial::new();
+        loop {
+            let Some(member) = listed.borrow_and_update().clone() else { return };
+            let remote = Remote::new(member, secrets.clone(), router);
+            let began = Instant::now();
+            let session = self.session(&remote).await;
+            let Some(pause) = redial.after(&remote.name(), session, began.elapsed()) else { continue };
+            // A worker that changed, as after a restart, is dialed at once. The follower lives while this runs.
+            let _ = timeout(pause, listed.changed()).await;
         }
     }
 
     /// Keeps a session with one worker, until dropped or the router ends.
     pub async fn keep(&self, worker: &impl Dial) {
-        let mut pause = PAUSE_MIN;
-        let mut known = None;
+        let mut redial = Redial::new();
         loop {
             let began = Instant::now();
             let session = self.session(worker).await;
             if self.links.is_closed() {
                 return;
             }
-            let error = match session {
-                Ok(over) => {
-                    tracing::info!(worker = worker.name(), why = over, "the session is over");
-                    None
-                }
-                Err(error) => Some(error),
-            };
-            // What goes on failing in the same way is said once.
-            if let Some(error) = error.as_ref().filter(|error| known.as_ref().is_none_or(|known| error.is_news(known)))
-            {
-                tracing::warn!(worker = worker.name(), "{error}; it is tried again");
-            }
-            let lasted = error.is_none() && began.elapsed() >= PAUSE_MAX;
-            known = error;
-            if lasted {
-                pause = PAUSE_MIN;
-            } else {
+            if let Some(pause) = redial.after(&worker.name(), session, began.elapsed()) {
                 sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
             }
         }
     }
@@ -127,11 +144,49 @@ impl Dialer {
     }
 }
 
-/// The task that keeps a session; it ends with this.
-struct SessionTask(AbortHandle);
+/// When a worker is dialed again, and what is said of it.
+struct Redial {
+    pause: Duration,
+    known: Option<DialError>,
+}
 
-impl Drop for SessionTask {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Redial {
+    fn new() -> Self {
+        Self { pause: PAUSE_MIN, known: None }
+    }
+
+    /// Notes how a session with the worker called `name` ended after `lasted`, or why none began. Returns how long to
+    /// wait before the next one; none: not at all.
+    fn after(&mut self, name: &str, session: Result<String, DialError>, lasted: Duration) -> Option<Duration> {
+        let error = match session {
+            Ok(over) => {
+                tracing::info!(worker = name, why = over, "the session is over");
+                None
+            }
+            Err(error) => Some(error),
+        };
+        // What goes on failing in the same way is said once.
+        if let Some(error) = &error
+            && self.known.as_ref().is_none_or(|known| error.is_news(known))
+        {
+            tracing::warn!(worker = name, "{error}; it is tried again");
+        }
+        let was_good = error.is_none() && lasted >= PAUSE_MAX;
+        self.known = error;
+        if was_good {
+            self.pause = PAUSE_MIN;
+            return None;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(PAUSE_MAX);
+        Some(pause)
+    }
+}
+
+/// Logs what a directory says of a worker.
+fn log_listed(member: &Member) {
+    if let Some(Entry { id, name, role, model, topology, .. }) = &member.entry {
+        let address = member.address.as_str();
+        tracing::info!(worker = name, id = id.0, address, ?role, model, %topology, "discovery lists a worker");
     }
 }

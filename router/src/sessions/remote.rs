@@ -2,7 +2,7 @@
 
 use super::dial::{Dial, DialError, Dialed};
 use super::link::{FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
-use discovery::Address;
+use discovery::Member;
 use domain::Secrets;
 use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorker};
 use futures_util::FutureExt;
@@ -10,19 +10,19 @@ use proto::queue::{Sender, queue};
 use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
 use tokio::time::timeout;
 
-/// A worker at an address.
+/// A worker of a directory.
 #[derive(Debug)]
 pub(super) struct Remote {
-    address: Address,
+    member: Member,
     secrets: Secrets,
     /// This life of the router.
     router: u64,
 }
 
 impl Remote {
-    /// Makes the worker at `address`, of the cluster with these secrets.
-    pub(super) fn new(address: Address, secrets: Secrets, router: u64) -> Self {
-        Self { address, secrets, router }
+    /// Makes a worker of the cluster with these secrets.
+    pub(super) fn new(member: Member, secrets: Secrets, router: u64) -> Self {
+        Self { member, secrets, router }
     }
 
     async fn begin(&self) -> Result<Dialed, DialError> {
@@ -35,7 +35,7 @@ impl Remote {
             sender.try_send(bytes, 0).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
         };
         say(ToWorker::Hello(router))?;
-        let opened = proto::rpc::open(self.address.as_str(), outgoing).await;
+        let opened = proto::rpc::open(self.member.address.as_str(), outgoing).await;
         let (mut incoming, gate) = opened.map_err(|status| failed(&status))?;
         let FromWorker::Challenge(worker) = hear(&mut incoming).await? else {
             return Err(DialError::Refused("the worker does not begin with a challenge".to_owned()));
@@ -56,6 +56,14 @@ impl Remote {
                 return Err(DialError::Refused(why.to_owned()));
             }
         };
+        // An address may be another worker's by now.
+        if let Some(entry) = self.member.entry.as_ref().filter(|entry| entry.id != hello.peer.id) {
+            let why = format!(
+                "the worker there has the id {}; discovery lists {} with the id {}",
+                hello.peer.id, entry.name, entry.id
+            );
+            return Err(DialError::Refused(why));
+        }
         gate.open();
         // The hello is the process's. What follows comes from the step loop: a worker that is stuck has no session.
         let report = incoming.message().await.map_err(|status| failed(&status))?;
@@ -74,7 +82,7 @@ impl Dial for Remote {
     }
 
     fn name(&self) -> String {
-        self.address.to_string()
+        self.member.address.to_string()
     }
 }
 

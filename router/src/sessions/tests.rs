@@ -1,7 +1,7 @@
 //! The dialer, in front of workers that the test plays over the network.
 
 use super::*;
-use discovery::{Address, StaticList};
+use discovery::{Change, Discovery, Entry, Key, Member, StaticList, Topology};
 use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
@@ -12,6 +12,7 @@ use proto::session::{decode_to_worker, encode_from_worker};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -97,6 +98,43 @@ fn secrets() -> Secrets {
     Secret::new("hush").into()
 }
 
+/// Returns a worker of a directory that says that it has this id, or nothing of it.
+fn member(key: u32, address: SocketAddr, id: Option<u32>) -> Member {
+    let address: discovery::Address = address.to_string().parse().expect("an address");
+    let entry = id.map(|id| Entry {
+        id: WorkerId(id),
+        incarnation: Incarnation(1),
+        name: format!("worker-{id}"),
+        role: Role::Decode,
+        address: address.clone(),
+        ops: None,
+        model: String::new(),
+        layout: 0,
+        topology: Topology::default(),
+    });
+    Member { key: Key(key.to_string()), address, entry }
+}
+
+/// A directory that the test writes.
+struct Written(mpsc::UnboundedReceiver<Change>);
+
+impl Discovery for Written {
+    async fn next(&mut self) -> Change {
+        match self.0.recv().await {
+            Some(change) => change,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Returns a dialer that follows a directory, and how to write in that.
+fn follow_written() -> (Sessions, mpsc::UnboundedSender<Change>) {
+    let (dialer, sessions) = Dialer::new(SHAPE);
+    let (write, written) = mpsc::unbounded_channel();
+    tokio::spawn(async move { dialer.follow(Written(written), secrets()).await });
+    (sessions, write)
+}
+
 /// Returns a dialer that follows these.
 fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -116,8 +154,7 @@ async fn link(sessions: &mut Sessions) -> WorkerLink {
 async fn error(manner: Manner) -> String {
     let (listener, address) = port().await;
     let _worker = worker(listener, manner, 1, SERVED).await;
-    let address: Address = address.to_string().parse().expect("an address");
-    let remote = remote::Remote::new(address, secrets(), 1);
+    let remote = remote::Remote::new(member(0, address, None), secrets(), 1);
     remote.dial().await.err().expect("no session").to_string()
 }
 
@@ -202,4 +239,47 @@ async fn workers_of_another_model_and_twins_are_left_out() {
     let _first = link(&mut sessions).await;
     let second = timeout(Duration::from_millis(500), sessions.links.recv()).await;
     assert!(second.is_err(), "of two models, and of two with one id, one is enough: {second:?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_left_keeps_its_session_and_is_not_dialed_again() {
+    let (listener, address) = port().await;
+    let _worker = worker(listener, Manner::Good, 1, SERVED).await;
+    let (mut sessions, write) = follow_written();
+    write.send(Change::Joined(member(1, address, Some(1)))).expect("it is followed");
+    let mut first = link(&mut sessions).await;
+    write.send(Change::Left(Key("1".to_owned()))).expect("it is followed");
+    let nothing = timeout(Duration::from_millis(500), sessions.links.recv()).await;
+    assert!(nothing.is_err(), "it has a session: {nothing:?}");
+    first.send.try_send(b"hello".to_vec(), 0).expect("there is room");
+    assert_eq!(first.receive.recv().await.as_deref(), Some(&b"hello"[..]));
+    drop(first);
+    let nothing = timeout(Duration::from_secs(2), sessions.links.recv()).await;
+    assert!(nothing.is_err(), "it left: {nothing:?}");
+    // It comes again, and stays though a directory takes it back and forth.
+    for _ in 0..3 {
+        write.send(Change::Joined(member(1, address, Some(1)))).expect("it is followed");
+        write.send(Change::Left(Key("1".to_owned()))).expect("it is followed");
+    }
+    write.send(Change::Joined(member(1, address, Some(1)))).expect("it is followed");
+    drop(link(&mut sessions).await);
+    link(&mut sessions).await;
+}
+
+#[tokio::test]
+async fn a_worker_is_dialed_where_it_is_now_and_only_as_who_it_is() {
+    let (listener, there) = port().await;
+    let _other = worker(listener, Manner::Good, 2, SERVED).await;
+    let (listener, here) = port().await;
+    let _worker = worker(listener, Manner::Good, 1, SERVED).await;
+    let (mut sessions, write) = follow_written();
+    // Its address is another worker's by now.
+    write.send(Change::Joined(member(1, there, Some(1)))).expect("it is followed");
+    let nothing = timeout(Duration::from_millis(500), sessions.links.recv()).await;
+    assert!(nothing.is_err(), "it is another worker: {nothing:?}");
+    write.send(Change::Changed(member(1, here, Some(1)))).expect("it is followed");
+    let first = link(&mut sessions).await;
+    assert_eq!(first.peer.id, WorkerId(1));
+    write.send(Change::Joined(member(2, there, Some(2)))).expect("it is followed");
+    assert_eq!(link(&mut sessions).await.peer.id, WorkerId(2));
 }

@@ -54,8 +54,8 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
 
 fn check_kind(tree: &Tree, kind: &Kind, allowed: &BTreeMap<String, usize>, findings: &mut Vec<Finding>) {
     let mut found: BTreeMap<String, Vec<(&Path, usize)>> = BTreeMap::new();
-    let generated = |file: &&File| !file.path.starts_with(crate::proto::GENERATED);
-    for file in tree.files.iter().filter(|file| file.is_rust()).filter(generated) {
+    let written = |file: &&File| !crate::proto::is_generated(&file.path);
+    for file in tree.files.iter().filter(|file| file.is_rust()).filter(written) {
         let lines = (kind.find)(file);
         if !lines.is_empty() {
             found.entry(room(tree, &file.path)).or_default().extend(lines.into_iter().map(|line| (&*file.path, line)));

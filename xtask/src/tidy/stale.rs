@@ -15,7 +15,7 @@ pub(super) fn check(tree: &Tree, root: &Path) -> Result<Vec<Finding>, ChoreError
             findings.push(Finding::new(path, 0, "generated code is stale", fix));
         }
     }
-    for path in tree.paths.iter().filter(|path| path.starts_with(proto::GENERATED)) {
+    for path in tree.paths.iter().filter(|path| proto::is_generated(path)) {
         if !expected.iter().any(|(made, _)| made == path) {
             findings.push(Finding::new(path, 0, "nothing generates this file any more", "delete it"));
         }

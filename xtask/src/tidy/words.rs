@@ -1,6 +1,7 @@
 //! Words of the code: names that were retired do not come back, and a word of the glossary names one public type.
 
 use super::{Finding, line_of, words};
+use crate::proto::is_generated;
 use crate::source::{File, Tree};
 use std::path::Path;
 
@@ -27,11 +28,12 @@ const RETIRED: [(&str, &str); 15] = [
 ];
 
 /// Folders whose types belong to no interface.
-const PRIVATE: [&str; 4] = ["tests", "bench", "fuzz", "proto/src/generated"];
+const PRIVATE: [&str; 3] = ["tests", "bench", "fuzz"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let is_public = |file: &&File| file.is_rust() && !PRIVATE.iter().any(|folder| file.path.starts_with(folder));
+    let is_private = |path: &Path| is_generated(path) || PRIVATE.iter().any(|folder| path.starts_with(folder));
+    let is_public = |file: &&File| file.is_rust() && !is_private(&file.path);
     let files: Vec<&File> = tree.files.iter().filter(is_public).collect();
     for file in &files {
         for (retired, instead) in RETIRED {

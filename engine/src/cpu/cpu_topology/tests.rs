@@ -122,6 +122,14 @@ fn holes_absent_processors_and_nodes_without_memory_do_no_harm() {
 }
 
 #[test]
+fn a_process_has_a_node_where_all_its_processors_are() {
+    assert_eq!(host(TWO_SOCKETS, &all(0..16)).own_node(), None);
+    assert_eq!(host(TWO_SOCKETS, &[4, 13]).own_node(), Some(1));
+    assert_eq!(host(ONE_NODE, &all(0..4)).own_node(), Some(0));
+    assert_eq!(host(ONE_NODE, &[]).own_node(), None, "the system does not say");
+}
+
+#[test]
 fn a_host_that_says_nothing_or_nonsense_has_one_node() {
     for tree in
         ["", "node/online: many\nnode/has_memory: -\ncpu/online: 3-x", "node/online: 0-1\nnode/node1/cpulist: x"]
