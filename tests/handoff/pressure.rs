@@ -138,6 +138,8 @@ impl Drop for Router {
 fn config() -> RouterConfig {
     RouterConfig {
         keys: Keys::default(),
+        gate: admin::Gate::Loopback,
+        explained_max: 4,
         body_bytes_max: 64 << 10,
         body_wait: HOUR,
         body_min_bytes_per_s: 1,
