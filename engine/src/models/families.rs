@@ -2,6 +2,7 @@
 
 use super::config::{Config, ConfigError};
 use super::family::Family;
+use super::unsupported::{refuse_config, unknown_family};
 use super::{gemma2, gemma3, granite, llama, mistral, olmo2, phi3, qwen2, qwen3};
 use crate::spec::ModelSpec;
 
@@ -34,12 +35,12 @@ impl Family {
         let family = match (config.get("model_type"), architectures) {
             (None, None) => return Err(config.missing("model_type")),
             (None, Some(classes)) => {
-                by_class().ok_or_else(|| config.unsupported("architectures", classes, supported()))?
+                by_class().ok_or_else(|| unknown_family("architectures", &classes[0], config, supported()))?
             }
             (Some(model_type), _) => model_type
                 .as_str()
                 .and_then(Family::named)
-                .ok_or_else(|| config.unsupported("model_type", model_type, supported()))?,
+                .ok_or_else(|| unknown_family("model_type", model_type, config, supported()))?,
         };
         match architectures {
             Some(classes) if class != Some(family.architecture) => {
@@ -54,6 +55,7 @@ impl Family {
 /// one that config.json names, f32 where it names none.
 pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSpec, ConfigError> {
     let family = Family::of(config)?;
+    refuse_config(family.model_type, config)?;
     config.refuse_unsupported()?;
     let mut spec = (family.read)(config)?;
     if let Some(generation) = generation {

@@ -22,12 +22,15 @@ mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod refusal;
 pub mod tensors;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 
 pub use error::ModelError;
 pub use families::{FAMILIES, read_spec};
 pub use family::Family;
 pub use files::{ModelDescription, ModelFiles};
-pub use info::{ModelInfo, TensorRow};
+pub use info::{ModelInfo, Outline, TensorRow};
+pub use refusal::{Feature, Refusal};
