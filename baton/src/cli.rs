@@ -214,7 +214,7 @@ pub(crate) struct RandomArgs {
     /// Size of the model; an unknown size prints the list
     #[arg(long, value_name = "SHAPE")]
     pub(crate) shape: String,
-    /// Family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2 or granite
+    /// Family: llama, mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2, granite or ministral3
     #[arg(long, default_value = "llama")]
     pub(crate) family: String,
     /// Seed of the random weights

@@ -1,5 +1,6 @@
 //! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files;
-//! memory-mapped, and with a digest of what they hold. Tensors have their Hugging Face names in both.
+//! memory-mapped, and with a digest of what they hold. Tensors have the names that a Hugging Face checkpoint of a
+//! language model alone has.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
@@ -9,12 +10,14 @@ mod error;
 mod files;
 pub mod gguf;
 mod names;
+mod parts;
 mod tensor;
 #[cfg(test)]
 mod tests;
 
 pub use error::{CheckpointError, IndexError};
 pub(crate) use names::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
+pub use parts::OtherParts;
 pub(crate) use tensor::LET_GO_BYTES;
 pub use tensor::TensorView;
 
@@ -40,6 +43,7 @@ pub struct Checkpoint {
     /// In order of their names.
     files: Vec<WeightsFile>,
     tensors: BTreeMap<String, Tensor>,
+    other_parts: OtherParts,
 }
 
 /// Where a tensor lies.
@@ -91,7 +95,7 @@ impl Checkpoint {
         let dir = path;
         let index_path = dir.join(INDEX_FILE);
         if dir.join(WEIGHTS_FILE).is_file() {
-            return Self::open_files(dir, vec![WEIGHTS_FILE.to_owned()]);
+            return Ok(Self::open_files(dir, vec![WEIGHTS_FILE.to_owned()])?.keep_language_model());
         }
         if !index_path.is_file() {
             return Err(CheckpointError::NoWeights { dir: dir.to_owned(), hint: no_weights_hint(dir) });
@@ -118,7 +122,7 @@ impl Checkpoint {
                 _ => return Err(bad(IndexError::Misplaced { tensor: tensor.clone(), shard: shard.clone() })),
             }
         }
-        Ok(checkpoint)
+        Ok(checkpoint.keep_language_model())
     }
 
     fn open_files(dir: &Path, names: Vec<String>) -> Result<Self, CheckpointError> {
@@ -131,7 +135,8 @@ impl Checkpoint {
             }
             files.push(file);
         }
-        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors })
+        let other_parts = OtherParts::default();
+        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors, other_parts })
     }
 
     /// Returns the weights of an open GGUF file.
@@ -152,7 +157,8 @@ impl Checkpoint {
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
             tensors.insert(hf.name, Tensor { file: tensor.file, format, shape, range, order: hf.order });
         }
-        Ok(Self { path: file.path().to_owned(), has_config: false, files: file.files, tensors })
+        let (path, other_parts) = (file.path().to_owned(), OtherParts::default());
+        Ok(Self { path, has_config: false, files: file.files, tensors, other_parts })
     }
 
     /// Returns the tensor `name`. Errors: it is missing, or in a number format that is not read.
@@ -183,6 +189,11 @@ impl Checkpoint {
     /// Returns whether there is a tensor `name`, in whatever number format.
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
+    }
+
+    /// Returns what is there besides the language model, and is not served. No other method counts it.
+    pub fn other_parts(&self) -> OtherParts {
+        self.other_parts
     }
 
     /// Names of all tensors, in alphabetical order.

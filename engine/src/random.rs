@@ -10,7 +10,7 @@ mod shapes;
 mod tests;
 mod tokenizer;
 
-pub use shapes::{Llama3Scaling, SHAPES, Shape};
+pub use shapes::{SHAPES, Shape, ShapeScaling};
 
 use crate::checkpoint::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
 use crate::models::config::Config;
@@ -111,7 +111,8 @@ impl RandomSpec {
             return Err(RandomError::Impossible { family, shape: shape.name, feature: "sliding window" });
         }
         if !found.has_rope_type(shape.rope_type()) {
-            let feature = shape.rope_type();
+            let kind = shape.rope_type();
+            let feature = if kind == "default" { "unscaled rotary embedding" } else { kind };
             return Err(RandomError::Impossible { family: found.model_type, shape: shape.name, feature });
         }
         Ok(Self { family: found, shape, seed, dtype: dtype.unwrap_or(Dtype::Bf16) })
@@ -237,9 +238,13 @@ impl RandomSpec {
         let window = json!(shape.window.unwrap_or(shape.context as u32));
         match self.family.model_type {
             "mistral" => config["sliding_window"] = json!(shape.window),
+            "ministral3" => {
+                config["sliding_window"] = json!(shape.window);
+                config["rope_scaling"]["llama_4_scaling_beta"] = json!(0.5);
+            }
             "phi3" => {
                 config["sliding_window"] = json!(shape.window);
-                if let Some(original) = shape.longrope {
+                if let ShapeScaling::Longrope(original) = shape.scaling {
                     config["original_max_position_embeddings"] = json!(original);
                     config["partial_rotary_factor"] = json!(0.75);
                 }

@@ -52,6 +52,8 @@ pub struct ModelSpec {
     pub residual_scale: f32,
     /// Multiplies attention scores: `1 / sqrt(head_dim)` in most families.
     pub attention_scale: f32,
+    /// Multiplies queries by their position.
+    pub query_growth: Option<QueryGrowth>,
     /// Soft cap of attention scores: `cap * tanh(score / cap)`.
     pub attention_cap: Option<f32>,
     /// Multiplies logits.
@@ -99,6 +101,24 @@ pub enum Activation {
     GeluTanh,
 }
 
+/// How queries grow with their position, so that attention stays sharp over long contexts (Hugging Face transformers,
+/// `modeling_ministral3.py`, `get_llama_4_attn_scale`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// Growth per logarithm of contexts.
+    pub beta: f32,
+    /// Context in tokens, above 0; queries of the first one do not grow.
+    pub original_context: u32,
+}
+
+impl QueryGrowth {
+    /// Returns what a query at `position` is multiplied by, from 1.
+    pub fn at(&self, position: u32) -> f32 {
+        let contexts = position / self.original_context;
+        1.0 + self.beta * (1.0 + contexts as f32).ln()
+    }
+}
+
 /// Rotary position embedding, in the rotate-half convention of Hugging Face.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -108,6 +128,24 @@ pub struct Rope {
     pub dims: usize,
     /// Scaling of the frequencies.
     pub scaling: RopeScaling,
+}
+
+/// YaRN's scaling (Hugging Face transformers, `modeling_rope_utils.py`, `_compute_yarn_parameters`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// Divides low frequencies.
+    pub factor: f64,
+    /// Frequencies that turn more often than this within the original context stay as they are.
+    pub fast_turns: f64,
+    /// Frequencies that turn less often than this are low. Between both, the share that is divided is linear in the
+    /// index of the frequency.
+    pub slow_turns: f64,
+    /// Both bounds are widened to whole indices.
+    pub whole_pairs: bool,
+    /// Context length before scaling, in tokens.
+    pub original_context: f64,
+    /// Multiplies cosines and sines.
+    pub magnitude: f64,
 }
 
 /// How the frequencies are scaled for long contexts.
@@ -131,6 +169,8 @@ pub enum RopeScaling {
         /// Context length before scaling.
         original_context: f64,
     },
+    /// YaRN's: by how often a frequency turns within the original context.
+    Yarn(Yarn),
     /// Phi-3's: each by a factor of its own (Hugging Face transformers, `modeling_rope_utils.py`,
     /// `_compute_longrope_parameters`).
     Long {
@@ -139,6 +179,25 @@ pub enum RopeScaling {
         /// Multiplies cosines and sines.
         magnitude: f64,
     },
+}
+
+impl Rope {
+    /// Returns what cosines and sines are multiplied by.
+    pub fn magnitude(&self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn(Yarn { magnitude, .. }) | RopeScaling::Long { magnitude, .. } => magnitude,
+            RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+        }
+    }
+
+    /// Returns the longest context in tokens of a model whose config.json names `context`. YaRN is switched on by its
+    /// factor alone, and few change the context along with it.
+    pub(crate) fn context(&self, context: usize) -> usize {
+        match self.scaling {
+            RopeScaling::Yarn(yarn) => context.max((yarn.factor * yarn.original_context) as usize),
+            _ => context,
+        }
+    }
 }
 
 impl ModelSpec {

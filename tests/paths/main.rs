@@ -230,6 +230,11 @@ fn phi3_with_scaled_rotation_bf16() {
 }
 
 #[test]
+fn ministral3_with_growing_queries_f32() {
+    check_model(&Model::random("ministral3", "tiny-yarn", Dtype::F32));
+}
+
+#[test]
 fn olmo2_f32() {
     check_model(&Model::random("olmo2", "tiny-wide", Dtype::F32));
 }

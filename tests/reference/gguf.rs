@@ -8,7 +8,7 @@ use domain::{Dtype, Token};
 use engine::cpu::CpuModel;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
-use engine::spec::ModelSpec;
+use engine::spec::{ModelSpec, RopeScaling, Yarn};
 use engine::text::{ChatTemplate, PromptEnd, Tokenizer};
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -75,6 +75,7 @@ fn plain_formats_compute_the_same_as_safetensors() {
     check("llama", "tiny-bias", Dtype::F32, "llama", true);
     check("llama", "tiny-tied", Dtype::F16, "llama", true);
     check("mistral", "tiny-wide", Dtype::Bf16, "llama", true);
+    check("mistral", "tiny", Dtype::F16, "mistral3", true);
     check("qwen2", "tiny", Dtype::Bf16, "qwen2", true);
     check("qwen3", "tiny-wide", Dtype::F32, "qwen3", true);
     // Its output projection is always the embedding there.
@@ -140,6 +141,79 @@ fn a_model_that_is_split_is_the_same_from_any_of_its_parts() {
 fn scaled_rotary_embeddings_are_read() {
     check("llama", "tiny-llama3", Dtype::F32, "llama", false);
     check("phi3", "tiny-longrope", Dtype::F32, "phi3", false);
+    check("qwen3", "tiny-yarn", Dtype::F32, "qwen3", true);
+    check("ministral3", "tiny-yarn", Dtype::Bf16, "mistral3", true);
+}
+
+/// What a file of this random model says, with metadata that `add` adds.
+fn spec_with(family: &str, shape: &str, architecture: &str, add: fn(&mut Writer)) -> Result<ModelSpec, String> {
+    let dir = TempDir::new().expect("a directory");
+    let spec = RandomSpec::named(family, shape, 31, None).expect("it has a name");
+    let safetensors = dir.path().join("safetensors");
+    spec.write(&safetensors, &mut |_, _| {}).expect("it is written");
+    let mut writer = model(&ModelFiles::load(&safetensors).expect("it loads"), architecture);
+    add(&mut writer);
+    let path = dir.path().join("model.gguf");
+    writer.write(&path);
+    ModelFiles::load(&path).map(|files| files.spec).map_err(|error| error.to_string())
+}
+
+#[test]
+fn of_gemma3_only_layers_without_a_window_are_scaled() {
+    let spec = spec_with("gemma3_text", "tiny-window", "gemma3", |writer| {
+        writer.text("gemma3.rope.scaling.type", "linear");
+        writer.number("gemma3.rope.scaling.factor", 8.0);
+    });
+    let spec = spec.expect("it loads");
+    for (rope, window) in spec.ropes.into_iter().zip(spec.windows) {
+        let expected = if window.is_some() { RopeScaling::None } else { RopeScaling::Linear { factor: 8.0 } };
+        assert_eq!(rope.scaling, expected);
+    }
+}
+
+#[test]
+fn all_numbers_of_yarn_are_read() {
+    fn yarn(add: fn(&mut Writer)) -> Result<(usize, Yarn), String> {
+        let spec = spec_with("llama", "tiny", "llama", add)?;
+        match spec.ropes[0].scaling {
+            RopeScaling::Yarn(yarn) => Ok((spec.context, yarn)),
+            ref other => panic!("{other:?}"),
+        }
+    }
+    let plain = yarn(|writer| {
+        writer.text("llama.rope.scaling.type", "yarn");
+        writer.number("llama.rope.scaling.factor", 4.0);
+        writer.count("llama.rope.scaling.original_context_length", 1024);
+    });
+    let magnitude = 1.0 + 0.1 * 4f64.ln();
+    let expected =
+        Yarn { factor: 4.0, fast_turns: 32.0, slow_turns: 1.0, whole_pairs: true, original_context: 1024.0, magnitude };
+    // The model's own context is 2048.
+    assert_eq!(plain, Ok((4096, expected)));
+    let tuned = yarn(|writer| {
+        writer.text("llama.rope.scaling.type", "yarn");
+        writer.number("llama.rope.scaling.factor", 4.0);
+        writer.number("llama.rope.scaling.yarn_beta_fast", 16.0);
+        writer.number("llama.rope.scaling.yarn_beta_slow", 2.0);
+        writer.number("llama.rope.scaling.yarn_attn_factor", 1.5);
+        writer.number("llama.rope.scaling.yarn_ext_factor", 1.0);
+    });
+    let (fast_turns, slow_turns, original_context) = (16.0, 2.0, 2048.0);
+    let expected = Yarn { fast_turns, slow_turns, original_context, magnitude: 1.5, ..expected };
+    assert_eq!(tuned, Ok((8192, expected)));
+    let relative = yarn(|writer| {
+        writer.text("llama.rope.scaling.type", "yarn");
+        writer.number("llama.rope.scaling.factor", 4.0);
+        writer.number("llama.rope.scaling.yarn_log_multiplier", 1.0);
+    });
+    assert_eq!(relative.map(|(_, yarn)| yarn.magnitude), Ok(1.0));
+    let foreign = yarn(|writer| {
+        writer.text("llama.rope.scaling.type", "yarn");
+        writer.number("llama.rope.scaling.factor", 4.0);
+        writer.number("llama.rope.scaling.attn_factor", 0.5);
+    });
+    let error = foreign.expect_err("it is no number of transformers");
+    assert!(error.contains("attn_factor is 0.5") && error.contains("supported: 1"), "{error}");
 }
 
 #[test]

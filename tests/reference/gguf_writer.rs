@@ -142,7 +142,9 @@ pub(crate) fn model(files: &ModelFiles, architecture: &str) -> Writer {
         } else {
             tensor.rows().map(<[u8]>::to_vec).collect()
         };
-        if ["llama", "granite"].contains(&architecture) && (stem.ends_with("q_proj") || stem.ends_with("k_proj")) {
+        if ["llama", "mistral3", "granite"].contains(&architecture)
+            && (stem.ends_with("q_proj") || stem.ends_with("k_proj"))
+        {
             rows = interleaved(&rows, spec.head_dim);
         }
         let dtype = if vector { Dtype::F32 } else { spec.dtype };
@@ -200,6 +202,11 @@ fn write_hyperparameters(writer: &mut Writer, files: &ModelFiles, architecture: 
             writer.count(&key("attention.sliding_window_pattern"), 2);
             writer.number(&key("rope.freq_base_swa"), spec.ropes[0].theta);
         }
+        "mistral3" => {
+            if let Some(growth) = spec.query_growth {
+                writer.number(&key("attention.temperature_scale"), growth.beta.into());
+            }
+        }
         "granite" => {
             writer.number(&key("embedding_scale"), spec.embedding_scale.into());
             writer.number(&key("residual_scale"), spec.residual_scale.into());
@@ -218,6 +225,14 @@ fn write_rope_scaling(writer: &mut Writer, rope: &Rope, architecture: &str) {
         RopeScaling::Linear { factor } => {
             writer.text(&format!("{architecture}.rope.scaling.type"), "linear");
             writer.number(&format!("{architecture}.rope.scaling.factor"), *factor);
+        }
+        RopeScaling::Yarn(yarn) => {
+            let key = |key: &str| format!("{architecture}.rope.scaling.{key}");
+            writer.text(&key("type"), "yarn");
+            writer.number(&key("factor"), yarn.factor);
+            writer.count(&key("original_context_length"), yarn.original_context as usize);
+            writer.number(&key("yarn_beta_fast"), yarn.fast_turns);
+            writer.number(&key("yarn_beta_slow"), yarn.slow_turns);
         }
         RopeScaling::Long { factors, magnitude } => {
             writer.count(&format!("{architecture}.rope.scaling.original_context_length"), 64);

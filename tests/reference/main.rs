@@ -11,8 +11,9 @@ use cases::Case;
 use domain::Dtype;
 use engine::cpu::CpuModel;
 use engine::models::config::Config;
+use engine::models::tensors::tensors;
 use engine::models::{ModelFiles, read_spec};
-use engine::spec::{Activation, ModelSpec, RopeScaling};
+use engine::spec::{Activation, ModelSpec, RopeScaling, Yarn};
 use golden::{Golden, folder};
 use run::{Cut, Outcome, Run};
 use std::sync::Arc;
@@ -33,6 +34,14 @@ fn with_checkpoint(case: &Case, body: impl FnOnce(&ModelFiles)) {
     let dir = TempDir::new().expect("a directory");
     case.write(dir.path());
     body(&ModelFiles::load(dir.path()).unwrap_or_else(|error| panic!("{}: {error}", case.name)));
+}
+
+/// The model `name`: a case, or a folder that transformers saved.
+fn with_model(name: &str, body: impl FnOnce(&ModelFiles)) {
+    match Case::all().into_iter().find(|case| case.name == name) {
+        Some(case) => with_checkpoint(&case, body),
+        None => body(&ModelFiles::load(&folder().join(name)).expect("there is such a case or folder")),
+    }
 }
 
 /// The model computes what transformers computed, in chunks of every size, and the same bits in all of them.
@@ -93,20 +102,38 @@ fn random_models_of_every_family_compute_what_transformers_computes() {
 }
 
 #[test]
-fn a_model_that_transformers_saved_computes_what_transformers_computes() {
-    let files = ModelFiles::load(&folder().join("saved")).expect("it loads");
-    assert!(files.checkpoint.files() > 1);
-    assert_eq!(files.spec.eos, [2, 3]);
-    check("saved", &files);
+fn models_that_transformers_saved_compute_what_transformers_computes() {
+    // The last two read images too: there is more in them than what is served.
+    for (name, eos, others) in
+        [("saved", &[2, 3][..], false), ("saved-gemma3", &[1, 106], true), ("saved-mistral3", &[2], true)]
+    {
+        let files = ModelFiles::load(&folder().join(name)).expect("it loads");
+        assert!(files.checkpoint.files() > 1, "{name}");
+        assert_eq!(files.spec.eos, eos, "{name}");
+        assert_eq!(files.checkpoint.other_parts().tensors > 0, others, "{name}");
+        let served: Vec<&str> = files.checkpoint.names().collect();
+        let mut asked: Vec<String> = tensors(&files.spec).into_iter().map(|tensor| tensor.name).collect();
+        asked.sort();
+        assert_eq!(served, asked, "{name}");
+        check(name, &files);
+    }
 }
 
 #[test]
 fn a_setting_that_is_slightly_wrong_is_noticed() {
     type Mutation = fn(&mut ModelSpec);
-    let mutations: [(&str, Mutation); 13] = [
+    let mutations: [(&str, Mutation); 20] = [
         ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
         ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
         ("llama3-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.scaling = RopeScaling::None)),
+        ("llama-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.magnitude = 1.0)),
+        ("llama-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.whole_pairs = true)),
+        ("llama-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.fast_turns = 5.0)),
+        ("qwen3-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.factor = 4.1)),
+        // What a base for the longest sequence would be.
+        ("llama-dynamic-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.theta *= 3f64.powf(16.0 / 14.0))),
+        ("ministral3-yarn-f32", |spec| spec.query_growth = None),
+        ("saved-gemma3", |spec| spec.ropes[5].scaling = RopeScaling::None),
         ("qwen3-wide-f32", |spec| spec.norm_eps *= 10.0),
         ("gemma2-window-f32", |spec| spec.attention_cap = None),
         ("gemma2-window-f32", |spec| spec.logits_cap = Some(10.1)),
@@ -119,8 +146,7 @@ fn a_setting_that_is_slightly_wrong_is_noticed() {
         ("granite-bias-f32", |spec| spec.embedding_scale *= 1.01),
     ];
     for (name, mutate) in mutations {
-        let case = Case::all().into_iter().find(|case| case.name == name).expect("there is such a case");
-        with_checkpoint(&case, |files| {
+        with_model(name, |files| {
             let golden = Golden::read(name);
             let mut spec = files.spec.clone();
             mutate(&mut spec);
@@ -128,6 +154,15 @@ fn a_setting_that_is_slightly_wrong_is_noticed() {
             let allowed = TOLERANCE_F32 * golden.largest();
             assert!(error > 2.0 * allowed, "{name}: error {error:e}, allowed {allowed:e}");
         });
+    }
+}
+
+/// Changes YaRN's scaling in all layers.
+fn with_yarn(spec: &mut ModelSpec, change: fn(&mut Yarn)) {
+    for rope in &mut spec.ropes {
+        if let RopeScaling::Yarn(yarn) = &mut rope.scaling {
+            change(yarn);
+        }
     }
 }
 

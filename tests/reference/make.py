@@ -4,8 +4,8 @@
     venv/bin/python tests/reference/make.py [NAME ...]
 
 The checkpoints come from their seeds (`cargo run --example reference-checkpoints`), so that no weights are committed.
-With names of cases only those are made. One model, `saved`, goes the other way: transformers makes and saves it, in several files and in the spelling of
-transformers 5, and it is committed.
+With names of goldens only those are made. The models `saved` and `saved-...` go the other way: transformers makes and
+saves them, in several files and in the spelling of transformers 5, and they are committed.
 
 Of each model a golden holds the prompt, the tokens that greedy decoding adds, config.json as this transformers writes
 it, and the logits at some positions:
@@ -27,11 +27,19 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+)
 
 HERE = Path(__file__).resolve().parent
 GOLDENS = HERE / "goldens"
-SAVED = HERE / "saved"
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 # Tokens that are decoded after the prompt.
@@ -48,7 +56,9 @@ DECODE_STRIDE = 4
 
 
 def load(folder, dtype):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    # The class that config.json names: of those that read images too, some are no AutoModelForCausalLM.
+    model_class = getattr(transformers, AutoConfig.from_pretrained(folder).architectures[0])
+    model = model_class.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     return model.eval()
 
 
@@ -74,7 +84,7 @@ def decode(model, prompt):
 
 def find_prompt(model, length, needed):
     for seed in range(PROMPTS_MAX):
-        prompt = random.Random(seed).choices(range(model.config.vocab_size), k=length)
+        prompt = random.Random(seed).choices(range(model.config.get_text_config().vocab_size), k=length)
         tokens, margin = decode(model, prompt)
         if margin >= needed:
             return prompt, tokens, margin
@@ -116,34 +126,96 @@ def make(name, folder, dtype, length):
     print(f"{name}: margin {margin:.1e}, {distinct} distinct tokens, error {golden.get('transformers_error', 0):.1e}")
 
 
-def make_saved():
-    """A model that transformers itself writes: several files, the spelling of transformers 5."""
-    torch.manual_seed(13)
-    config = LlamaConfig(
-        vocab_size=128,
-        hidden_size=32,
-        intermediate_size=88,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=1024,
-        initializer_range=0.2,
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 10000.0,
-            "factor": 4.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-        eos_token_id=[2, 3],
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+# Shape of the text models that transformers saves.
+TEXT = {
+    "vocab_size": 128,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.2,
+}
+# Parts that read images: as small as they can be, since only their names count.
+VISION = {
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+def with_uneven_norms(model):
+    """The model with norms whose weights differ, which fresh ones do not."""
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def saved_llama():
+    return LlamaForCausalLM(
+        LlamaConfig(**TEXT, intermediate_size=88, num_hidden_layers=3, rope_parameters=LLAMA3, eos_token_id=[2, 3])
     )
-    model = LlamaForCausalLM(config).float()
-    for path in SAVED.glob("*"):
+
+
+def saved_gemma3():
+    """As the models with 4 billion parameters and more: a part that reads images, and linear scaling in layers without
+    a window."""
+    rope = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    text = {**TEXT, "intermediate_size": 48, "num_hidden_layers": 6, "sliding_window": 24, "query_pre_attn_scalar": 24}
+    config = Gemma3Config(
+        text_config={**text, "rope_parameters": rope},
+        vision_config={"model_type": "siglip_vision_model", **VISION},
+        mm_tokens_per_image=4,
+        image_token_index=127,
+        boi_token_index=126,
+        eoi_token_index=125,
+        eos_token_id=[1, 106],
+    )
+    model = Gemma3ForConditionalGeneration(config)
+    # Small beside what the layers add; else the model would only repeat its last token.
+    model.get_input_embeddings().weight.data *= 0.1
+    return with_uneven_norms(model)
+
+
+def saved_mistral3():
+    text = {**TEXT, "intermediate_size": 88, "num_hidden_layers": 2, "sliding_window": None, "rms_norm_eps": 1e-5}
+    config = Mistral3Config(
+        text_config={"model_type": "mistral", **text, "rope_theta": 1000000000.0},
+        vision_config={"model_type": "pixtral", "head_dim": 4, **VISION},
+        tie_word_embeddings=False,
+    )
+    return with_uneven_norms(Mistral3ForConditionalGeneration(config))
+
+
+# Models that transformers itself writes: several files, the spelling of transformers 5.
+SAVED = {"saved": saved_llama, "saved-gemma3": saved_gemma3, "saved-mistral3": saved_mistral3}
+
+
+def make_saved(name):
+    torch.manual_seed(13)
+    model = SAVED[name]().float()
+    folder = HERE / name
+    folder.mkdir(exist_ok=True)
+    for path in folder.glob("*"):
         path.unlink()
-    model.save_pretrained(SAVED, max_shard_size="48KB")
-    assert (SAVED / "model.safetensors.index.json").exists()
+    model.save_pretrained(folder, max_shard_size="48KB")
+    assert (folder / "model.safetensors.index.json").exists()
+    make(name, folder, "f32", 147)
 
 
 def check_tokenizer(folder):
@@ -162,19 +234,17 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     GOLDENS.mkdir(exist_ok=True)
-    SAVED.mkdir(exist_ok=True)
-    cases = json.loads((HERE / "cases.json").read_text())
+    wanted = lambda name: not sys.argv[1:] or name in sys.argv[1:]
+    cases = [case for case in json.loads((HERE / "cases.json").read_text()) if wanted(case["name"])]
     with tempfile.TemporaryDirectory() as folder:
-        run = ["cargo", "run", "--release", "-p", "tests", "--example", "reference-checkpoints", "--", folder]
-        subprocess.run(run, check=True, cwd=HERE)
+        if cases:
+            run = ["cargo", "run", "--release", "-p", "tests", "--example", "reference-checkpoints", "--", folder]
+            subprocess.run(run, check=True, cwd=HERE)
         for case in cases:
-            if sys.argv[1:] and case["name"] not in sys.argv[1:]:
-                continue
             check_tokenizer(Path(folder) / case["name"])
             make(case["name"], Path(folder) / case["name"], case["dtype"], case["prompt_tokens"])
-    if not sys.argv[1:]:
-        make_saved()
-        make("saved", SAVED, "f32", 147)
+    for name in filter(wanted, SAVED):
+        make_saved(name)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ FOLDER = HERE / "gguf"
 
 ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
+    "mistral3": gguf.MODEL_ARCH.MISTRAL3,
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "gemma2": gguf.MODEL_ARCH.GEMMA2,

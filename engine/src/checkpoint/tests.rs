@@ -55,6 +55,40 @@ fn check_refused(dir: &Path, parts: &[&str]) {
 }
 
 #[test]
+fn of_several_parts_the_language_model_is_left() {
+    let bf16 = safetensors::Dtype::BF16;
+    let four: [Wanted; 4] = [
+        ("language_model.model.embed_tokens.weight", bf16, &[6, 4]),
+        ("language_model.lm_head.weight", bf16, &[6, 4]),
+        ("vision_tower.vision_model.embeddings.weight", bf16, &[3, 5]),
+        ("multi_modal_projector.norm.weight", safetensors::Dtype::F32, &[4]),
+    ];
+    let five: [Wanted; 4] = [
+        ("model.language_model.embed_tokens.weight", bf16, &[6, 4]),
+        ("lm_head.weight", bf16, &[6, 4]),
+        ("model.vision_tower.vision_model.embeddings.weight", bf16, &[3, 5]),
+        ("model.multi_modal_projector.norm.weight", safetensors::Dtype::F32, &[4]),
+    ];
+    for tensors in [four, five] {
+        let dir = TempDir::new().expect("a directory");
+        write(&dir.path().join("a.safetensors"), &tensors);
+        let map: Vec<(&str, &str)> = tensors.iter().map(|tensor| (tensor.0, "a.safetensors")).collect();
+        write_index(dir.path(), &map);
+        let checkpoint = Checkpoint::open(dir.path()).expect("it opens");
+        assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["lm_head.weight", EMBED.0]);
+        for (name, stored) in [(EMBED.0, tensors[0]), ("lm_head.weight", tensors[1])] {
+            let rows = checkpoint.tensor(name).expect("it is there").rows().flatten().copied().collect::<Vec<u8>>();
+            assert_eq!(rows, bytes_of(stored));
+        }
+        assert_eq!((checkpoint.bytes(), checkpoint.other_parts()), (96, OtherParts { tensors: 2, bytes: 30 + 16 }));
+        assert!(matches!(&checkpoint.formats()[..], [all] if (all.tensors, all.bytes) == (2, 96)));
+    }
+    let whole = single();
+    let checkpoint = Checkpoint::open(whole.path()).expect("it opens");
+    assert_eq!(checkpoint.other_parts(), OtherParts::default());
+}
+
+#[test]
 fn tensors_are_found_in_one_file_and_in_many() {
     for dir in [single(), sharded()] {
         let checkpoint = Checkpoint::open(dir.path()).expect("it opens");

@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::kernels::rotary_angles;
 use super::memory::Memory;
-use crate::spec::{Rope, RopeScaling};
+use crate::spec::Rope;
 
 /// The tables of all rows of a step.
 pub(super) struct RotaryTables {
@@ -40,8 +40,7 @@ impl RotaryTables {
         let table = |rope: &&Rope| {
             let offset = width;
             width += rope.dims;
-            let magnitude = if let RopeScaling::Long { magnitude, .. } = rope.scaling { magnitude } else { 1.0 };
-            Table { angles: rotary_angles(rope), magnitude, offset }
+            Table { angles: rotary_angles(rope), magnitude: rope.magnitude(), offset }
         };
         let tables = distinct.iter().map(table).collect();
         let bytes = rows_max * width * size_of::<f32>();

@@ -399,6 +399,9 @@ impl Ops for Step<'_> {
                 let (table, dims) = engine.rotary.row(layer, first + row);
                 let (count, head_dim) = (spec.heads + spec.kv_heads, spec.head_dim);
                 kernels::rotary(engine.isa, &RotaryRow { heads, count, head_dim, dims, table });
+                if let Some(growth) = spec.query_growth {
+                    grow(slice::from_raw_parts_mut(heads, spec.heads * head_dim), growth.at(inputs[row].position));
+                }
                 queries.row(row).copy_from_nonoverlapping(heads, spec.heads * head_dim);
                 context.cache(group, index, &inputs[row], false, keys);
                 context.cache(group, index, &inputs[row], true, values);
@@ -481,6 +484,11 @@ impl Ops for Step<'_> {
         });
         Ok(())
     }
+}
+
+/// Multiplies all numbers.
+fn grow(numbers: &mut [f32], factor: f32) {
+    numbers.iter_mut().for_each(|number| *number *= factor);
 }
 
 /// Returns whether all numbers are. To the end in any case, so that it is a loop over vectors.

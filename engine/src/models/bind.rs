@@ -4,7 +4,7 @@
 //! [`ModelSpec`] already).
 
 use super::decoder::{Decoder, DecoderWeights, LayerWeights};
-use super::tensors::{NormNames, qk_norm_widths};
+use super::tensors::{EMBEDDING, NormNames, qk_norm_widths};
 use crate::checkpoint::{Checkpoint, CheckpointError, TensorView};
 use crate::ops::{Linear, LinearMatrix, Norm, StoreError, WeightStore};
 use crate::spec::ModelSpec;
@@ -45,7 +45,7 @@ impl Decoder {
         // The embedding and the head count as a layer each.
         let parts = (spec.layers + 2) as f32;
         progress(0.0);
-        let table = binder.tensor("model.embed_tokens.weight", &[spec.vocab, spec.hidden])?;
+        let table = binder.tensor(EMBEDDING, &[spec.vocab, spec.hidden])?;
         let (embedding, tied_head) = if spec.tied {
             let (embedding, head) = binder.store.tied_embedding(&table)?;
             (embedding, Some(head))

@@ -3,7 +3,7 @@
 //! What is deliberately absent: what a family makes of the values (that is in the family's file).
 
 use super::refusal::Refusal;
-use crate::spec::{Activation, Rope, RopeScaling};
+use crate::spec::Activation;
 use domain::{Dtype, Token};
 use serde_json::{Map, Value};
 use std::fmt::Display;
@@ -21,29 +21,6 @@ pub(crate) const HEAD_DIM_MAX: u64 = 1 << 10;
 /// Activations that are computed, as config.json spells them.
 const ACTIVATIONS: [(&str, Activation); 3] =
     [("silu", Activation::Silu), ("swish", Activation::Silu), ("gelu_pytorch_tanh", Activation::GeluTanh)];
-
-/// The rotary embeddings that a family may have.
-#[derive(Debug)]
-pub(super) struct RopeForm {
-    /// Scalings, as config.json spells them.
-    pub(super) types: &'static [&'static str],
-    /// Base of the frequencies where a config names none.
-    pub(super) theta_default: f64,
-    /// Only a part of a head may be rotated.
-    pub(super) partial: bool,
-    /// Layers with a window and layers without one have parameters of their own.
-    pub(super) by_layer_type: bool,
-}
-
-impl RopeForm {
-    /// One for all layers and the whole head.
-    pub(super) const PLAIN: RopeForm = RopeForm {
-        types: &["default", "linear", "llama3"],
-        theta_default: 10_000.0,
-        partial: false,
-        by_layer_type: false,
-    };
-}
 
 /// Why a config.json was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +68,7 @@ impl From<Refusal> for ConfigError {
 /// A config.json, or another object in it.
 #[derive(Clone, Debug)]
 pub struct Config {
-    values: Map<String, Value>,
+    pub(super) values: Map<String, Value>,
     /// Put before keys in errors: the object's own key, or nothing for the whole file.
     prefix: String,
 }
@@ -235,99 +212,9 @@ impl Config {
         }
     }
 
-    /// Returns the rotary embedding; that of layers without a window where there are two. Transformers 5 keeps it whole
-    /// in `rope_parameters`; transformers 4 has `rope_theta` and `rope_scaling`, where the type was once called `type`.
-    pub(super) fn rope(&self, form: &RopeForm, head_dim: usize, context: usize) -> Result<Rope, ConfigError> {
-        let mut scaling = match self.object("rope_parameters")? {
-            Some(parameters) => parameters,
-            None => self.object("rope_scaling")?.unwrap_or_else(|| self.empty("rope_scaling")),
-        };
-        if form.by_layer_type
-            && let Some(full) = scaling.object("full_attention")?
-        {
-            scaling = full;
-        }
-        if let Some((key, value)) = scaling.values.iter().find(|(_, value)| value.is_object()) {
-            return Err(scaling.unsupported(key, value, "one rotary embedding for all layers"));
-        }
-        let theta = scaling.positive("rope_theta", Some(self.positive("rope_theta", Some(form.theta_default))?))?;
-        let holder = if scaling.names("partial_rotary_factor") { &scaling } else { self };
-        let dims = holder.rotary_dims(form, head_dim)?;
-        let key = if scaling.get("rope_type").is_some() { "rope_type" } else { "type" };
-        let kind = scaling.text(key)?.unwrap_or("default");
-        if !form.types.contains(&kind) {
-            return Err(scaling.unsupported(key, &Value::from(kind), form.types.join(", ")));
-        }
-        let scaling = match kind {
-            "linear" => RopeScaling::Linear { factor: scaling.positive("factor", None)? },
-            "llama3" => scaling.llama3(self)?,
-            "longrope" => scaling.longrope(self, dims, context)?,
-            _ => RopeScaling::None,
-        };
-        Ok(Rope { theta, dims, scaling })
-    }
-
-    /// Numbers of a head that are rotated.
-    fn rotary_dims(&self, form: &RopeForm, head_dim: usize) -> Result<usize, ConfigError> {
-        let key = "partial_rotary_factor";
-        let Some(value) = self.get(key) else { return Ok(head_dim) };
-        let factor = self.positive(key, None)?;
-        if factor != 1.0 && !form.partial {
-            return Err(self.unsupported(key, value, "1 (the whole head is rotated)"));
-        }
-        let dims = (head_dim as f64 * factor) as usize;
-        if factor > 1.0 || dims == 0 || !dims.is_multiple_of(2) {
-            return Err(self.value_error(key, value, format!("an even share of head_dim ({head_dim})")));
-        }
-        Ok(dims)
-    }
-
-    /// An object without values, where `key` has none.
-    fn empty(&self, key: &str) -> Config {
+    /// Returns an object without values, where `key` has none.
+    pub(super) fn empty(&self, key: &str) -> Config {
         Config { values: Map::new(), prefix: format!("{}{key}.", self.prefix) }
-    }
-
-    /// Returns the context before scaling. `self` is the scaling; `whole` is config.json, where some have it.
-    fn original_context(&self, whole: &Config) -> Result<usize, ConfigError> {
-        let key = "original_max_position_embeddings";
-        let holder = if self.get(key).is_none() && whole.get(key).is_some() { whole } else { self };
-        holder.count(key, 1..=CONTEXT_MAX)
-    }
-
-    /// `self` is the scaling, `whole` config.json. There are factors for short and for long sequences. Which are taken
-    /// depends on the model's context, not on the sequence: else keys of a prefix would differ by what follows.
-    fn longrope(&self, whole: &Config, dims: usize, context: usize) -> Result<RopeScaling, ConfigError> {
-        let original = self.original_context(whole)?;
-        let key = if context > original { "long_factor" } else { "short_factor" };
-        let list = self.get(key).ok_or_else(|| self.missing(key))?;
-        let positive = |value: &Value| value.as_f64().filter(|factor| *factor > 0.0 && factor.is_finite());
-        let factors: Option<Vec<f64>> = list.as_array().and_then(|list| list.iter().map(positive).collect());
-        let expected = || format!("a list of {} numbers above 0", dims / 2);
-        let factors = factors.filter(|factors| factors.len() == dims / 2);
-        let factors = factors.ok_or_else(|| self.value_error(key, list, expected()))?;
-        let factor = self.positive("factor", Some(context as f64 / original as f64))?;
-        let magnitude = if factor > 1.0 { (1.0 + factor.ln() / (original as f64).ln()).sqrt() } else { 1.0 };
-        Ok(RopeScaling::Long { factors, magnitude: self.positive("attention_factor", Some(magnitude))? })
-    }
-
-    /// `self` is the scaling, `whole` config.json.
-    fn llama3(&self, whole: &Config) -> Result<RopeScaling, ConfigError> {
-        let low_freq_factor = self.positive("low_freq_factor", None)?;
-        let high_freq_factor = self.positive("high_freq_factor", None)?;
-        if high_freq_factor <= low_freq_factor {
-            let found = Value::from(high_freq_factor);
-            return Err(self.value_error(
-                "high_freq_factor",
-                &found,
-                format!("above low_freq_factor ({low_freq_factor})"),
-            ));
-        }
-        Ok(RopeScaling::Llama3 {
-            factor: self.positive("factor", None)?,
-            low_freq_factor,
-            high_freq_factor,
-            original_context: self.original_context(whole)? as f64,
-        })
     }
 
     /// The number format of the weights as the config says; `None` where it does not.

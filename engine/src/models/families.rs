@@ -3,11 +3,11 @@
 use super::config::{Config, ConfigError};
 use super::family::Family;
 use super::unsupported::{refuse_config, unknown_family};
-use super::{gemma2, gemma3, granite, llama, mistral, olmo2, phi3, qwen2, qwen3};
+use super::{gemma2, gemma3, granite, llama, ministral3, mistral, olmo2, phi3, qwen2, qwen3, wrapper};
 use crate::spec::ModelSpec;
 
 /// Every family that is supported.
-pub static FAMILIES: [&Family; 9] = [
+pub static FAMILIES: [&Family; 10] = [
     &llama::LLAMA,
     &mistral::MISTRAL,
     &qwen2::QWEN2,
@@ -17,6 +17,7 @@ pub static FAMILIES: [&Family; 9] = [
     &phi3::PHI3,
     &olmo2::OLMO2,
     &granite::GRANITE,
+    &ministral3::MINISTRAL3,
 ];
 
 impl Family {
@@ -54,10 +55,15 @@ impl Family {
 /// The spec that config.json and, where there is one, generation_config.json describe. The number format is the
 /// one that config.json names, f32 where it names none.
 pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSpec, ConfigError> {
-    let family = Family::of(config)?;
+    let text = wrapper::language_model(config)?;
+    let model = text.as_ref().unwrap_or(config);
+    let family = Family::of(model)?;
     refuse_config(family.model_type, config)?;
     config.refuse_unsupported()?;
-    let mut spec = (family.read)(config)?;
+    let mut spec = (family.read)(model)?;
+    if text.is_some() {
+        wrapper::add_outer(config, &mut spec)?;
+    }
     if let Some(generation) = generation {
         for token in generation.tokens("eos_token_id", spec.vocab)? {
             if !spec.eos.contains(&token) {

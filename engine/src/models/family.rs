@@ -1,6 +1,7 @@
 //! A family of models, and what all families read of config.json alike.
 
-use super::config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, RopeForm, WIDTH_MAX};
+use super::config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, WIDTH_MAX};
+use super::rope::RopeForm;
 use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};
 use domain::Dtype;
 
@@ -61,6 +62,7 @@ pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Re
     }
     let context = config.count("max_position_embeddings", 1..=CONTEXT_MAX)?;
     let rope = config.rope(&family.rope, head_dim, context)?;
+    let context = rope.context(context).min(CONTEXT_MAX as usize);
     Ok(ModelSpec {
         family: family.model_type,
         vocab,
@@ -85,6 +87,7 @@ pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Re
         embedding_scale: 1.0,
         residual_scale: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        query_growth: None,
         attention_cap: None,
         logits_scale: 1.0,
         logits_cap: None,

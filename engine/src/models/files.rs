@@ -4,8 +4,9 @@ use super::config::{Config, ConfigError};
 use super::error::ModelError;
 use super::families::read_spec;
 use super::gguf;
+use super::tensors::{EMBEDDING, HEAD};
 use crate::checkpoint::gguf::GgufFile;
-use crate::checkpoint::{CONFIG_FILE, Checkpoint};
+use crate::checkpoint::{CONFIG_FILE, Checkpoint, OtherParts};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use domain::{Dtype, SamplingParams};
@@ -75,6 +76,15 @@ impl ModelFiles {
             Some(_) => Dtype::Bf16,
             None => spec.dtype,
         };
+        spec.tied = spec.tied && !has_own_head(&checkpoint);
+        let OtherParts { tensors, bytes } = checkpoint.other_parts();
+        if tensors > 0 {
+            tracing::warn!(
+                tensors,
+                bytes,
+                "this model reads more than text, such as images; its language model alone is served"
+            );
+        }
         Self { path, name, spec, sampling, checkpoint }
     }
 }
@@ -111,6 +121,19 @@ impl ModelDescription {
         });
         let name = named.unwrap_or_else(|| spec.family.to_owned());
         Self { path: path.to_owned(), name, spec, sampling }
+    }
+}
+
+/// Returns whether there is an output projection that differs from the embedding. It counts, though config.json says
+/// that there is none. One that cannot be read does not.
+///
+/// Source: Hugging Face transformers, `modeling_utils.py`, `tie_weights`.
+fn has_own_head(checkpoint: &Checkpoint) -> bool {
+    match (checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)) {
+        (Ok(head), Ok(embedding)) if head.is_here() && embedding.is_here() => {
+            head.format != embedding.format || !head.rows().eq(embedding.rows())
+        }
+        _ => false,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Gemma 2 (`Gemma2ForCausalLM`): norms before and after attention and feed-forward, GELU, soft caps on attention
 //! scores and logits, and a sliding window in every other layer.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::{Activation, ModelSpec, NormPlacement};
 use serde_json::Value;
 

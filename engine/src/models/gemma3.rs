@@ -1,9 +1,10 @@
 //! The text model of Gemma 3 (`Gemma3ForCausalLM`): Gemma 2's form with norms on heads in place of soft caps, and
 //! rotary embeddings of their own in layers with a window and in layers without one.
 
-use super::config::{Config, ConfigError, LAYERS_MAX, RopeForm};
+use super::config::{Config, ConfigError, LAYERS_MAX};
 use super::family::Family;
 use super::gemma2::{gemma, windowed, windows};
+use super::rope::RopeForm;
 use crate::spec::{ModelSpec, QkNorm, Rope, RopeScaling};
 
 /// One layer in so many has no window, where a config does not say.

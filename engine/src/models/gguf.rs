@@ -11,9 +11,11 @@ use crate::checkpoint::gguf::{GgufError, GgufFile};
 use crate::spec::{ModelSpec, RopeScaling};
 use serde_json::{Map, Value, json};
 
-/// Architectures by their names in GGUF files and in config.json. Mistral is a Llama there.
-const ARCHITECTURES: [(&str, &str); 8] = [
+/// Architectures by their names in GGUF files and in config.json. Mistral is a Llama there, and `mistral3` stands for
+/// Ministral 3 too.
+const ARCHITECTURES: [(&str, &str); 9] = [
     ("llama", "llama"),
+    ("mistral3", "llama"),
     ("qwen2", "qwen2"),
     ("qwen3", "qwen3"),
     ("gemma2", "gemma2"),
@@ -21,6 +23,17 @@ const ARCHITECTURES: [(&str, &str); 8] = [
     ("phi3", "phi3"),
     ("olmo2", "olmo2"),
     ("granite", "granite"),
+];
+
+/// Numbers of YaRN in config.json, and under the architecture's `rope.scaling`. With YaRN, `attn_factor` multiplies the
+/// magnitude; converters do not write it.
+const YARN_NUMBERS: [(&str, &str); 6] = [
+    ("attention_factor", "yarn_attn_factor"),
+    ("attn_factor", "attn_factor"),
+    ("extrapolation_factor", "yarn_ext_factor"),
+    ("beta_fast", "yarn_beta_fast"),
+    ("beta_slow", "yarn_beta_slow"),
+    ("mscale_all_dim", "yarn_log_multiplier"),
 ];
 
 /// Names of tokens that end a turn: files name one of them only, and chat models have several.
@@ -118,6 +131,12 @@ fn add_family_fields(file: &GgufFile, architecture: &str, config: &mut Value) ->
             config["query_pre_attn_scalar"] = json!(query_scalar(file, architecture)?);
         }
         "phi3" => config["sliding_window"] = json!(window),
+        "mistral3" => {
+            if let Some(beta) = number("attention.temperature_scale")?.filter(|beta| *beta != 0.0) {
+                config["model_type"] = json!("ministral3");
+                config["rope_scaling"]["llama_4_scaling_beta"] = json!(beta);
+            }
+        }
         "olmo2" => {
             if let Some(window) = window {
                 return Err(file.value_error(
@@ -196,14 +215,22 @@ fn rope_scaling(file: &GgufFile) -> Result<Value, GgufError> {
     let mut scaling = Map::new();
     let mut insert = |name: &str, value: Option<Value>| value.map(|value| scaling.insert(name.to_owned(), value));
     let factors = |name: &str| file.widened(&format!("rope_factors_{name}.weight")).map(|factors| json!(factors));
-    match file.text(&key("type"))? {
+    let kind = file.text(&key("type"))?;
+    match kind {
         None | Some("none") if !file.has("rope_factors_long.weight") => return Ok(Value::Null),
         None | Some("none") | Some("longrope") => insert("rope_type", Some(json!("longrope"))),
         Some(kind) => insert("rope_type", Some(json!(kind))),
     };
     insert("factor", file.number(&key("factor"))?.map(|factor| json!(factor)));
     insert("original_max_position_embeddings", file.count(&key("original_context_length"))?.map(|count| json!(count)));
-    insert("attention_factor", file.number(&key("attn_factor"))?.map(|factor| json!(factor)));
+    let numbers: &[_] = if kind == Some("yarn") { &YARN_NUMBERS } else { &[("attention_factor", "attn_factor")] };
+    for (name, stored) in numbers {
+        insert(name, file.number(&key(stored))?.map(|number| json!(number)));
+    }
+    if kind == Some("yarn") {
+        // Files say one of two magnitudes at most, and llama.cpp takes the other one as 1.
+        insert("mscale", Some(json!(1.0)));
+    }
     insert("short_factor", factors("short"));
     insert("long_factor", factors("long"));
     Ok(Value::Object(scaling))

@@ -1,8 +1,9 @@
 //! Granite 3 (`GraniteForCausalLM`): Llama's form with four scales: of the embedding, of what is added to the residual
 //! stream, of attention scores and of logits.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::ModelSpec;
 
 /// The family.

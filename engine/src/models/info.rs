@@ -4,7 +4,7 @@ use super::config::Config;
 use super::files::ModelFiles;
 use super::tensors::tensors;
 use crate::checkpoint::gguf::GgufFile;
-use crate::checkpoint::{CONFIG_FILE, Checkpoint, FormatShare};
+use crate::checkpoint::{CONFIG_FILE, Checkpoint, FormatShare, OtherParts};
 use crate::spec::ModelSpec;
 use serde_json::Value;
 use std::path::Path;
@@ -20,6 +20,8 @@ pub struct ModelInfo {
     pub formats: Vec<FormatShare>,
     /// Weights on disk, in bytes.
     pub weight_bytes: u64,
+    /// Weights of other parts, such as one that reads images, which are not served.
+    pub other_parts: OtherParts,
     /// Files that the weights are in.
     pub weight_files: usize,
     /// KV bytes of one token over all layers, with a pool in the weights' number format.
@@ -48,6 +50,7 @@ impl ModelFiles {
         ModelInfo {
             formats: self.checkpoint.formats(),
             weight_bytes: self.checkpoint.bytes(),
+            other_parts: self.checkpoint.other_parts(),
             weight_files: self.checkpoint.files(),
             ..ModelInfo::of(&self.spec)
         }
@@ -74,6 +77,7 @@ impl ModelInfo {
             parameters: rows.iter().map(|row| row.numbers).sum(),
             formats: Vec::new(),
             weight_bytes: 0,
+            other_parts: OtherParts::default(),
             weight_files: 0,
             kv_bytes_per_token: spec.kv_layout(spec.dtype, None).token_bytes() as u64,
             tensors: rows,

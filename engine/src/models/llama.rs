@@ -1,7 +1,8 @@
 //! Llama 2 and 3.x (`LlamaForCausalLM`), and the many models that share its form.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::ModelSpec;
 
 /// The family.

@@ -1,7 +1,8 @@
 //! Mistral (`MistralForCausalLM`): Llama's form with one sliding window for all layers, or none.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::ModelSpec;
 
 /// KV heads where a config names none.

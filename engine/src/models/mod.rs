@@ -17,16 +17,19 @@ mod gguf;
 mod granite;
 mod info;
 mod llama;
+mod ministral3;
 mod mistral;
 mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
 mod refusal;
+mod rope;
 pub mod tensors;
 #[cfg(test)]
 mod tests;
 mod unsupported;
+mod wrapper;
 
 pub use error::ModelError;
 pub use families::{FAMILIES, read_spec};

@@ -1,8 +1,9 @@
 //! OLMo 2 (`Olmo2ForCausalLM`): Llama's form with norms after attention and feed-forward instead of before, and
 //! norms on queries and keys over all heads together.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::{ModelSpec, NormPlacement, QkNorm};
 
 /// The family.

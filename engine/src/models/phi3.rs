@@ -2,8 +2,9 @@
 //! none, and a rotary embedding that may be scaled by a factor for each frequency and leave a part of each head as
 //! it is.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::ModelSpec;
 
 /// The family.

@@ -1,8 +1,9 @@
 //! Qwen2 and Qwen2.5 (`Qwen2ForCausalLM`): Llama's form with biases on queries, keys and values, and sliding windows in
 //! the upper layers where they are switched on.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::ModelSpec;
 
 /// KV heads where a config names none.

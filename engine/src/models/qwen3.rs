@@ -1,8 +1,9 @@
 //! Qwen3 (`Qwen3ForCausalLM`): Llama's form with an RMS norm on each query and key head, a head width of its own, and
 //! sliding windows in the upper layers where they are switched on.
 
-use super::config::{Config, ConfigError, RopeForm};
+use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
+use super::rope::RopeForm;
 use crate::spec::{ModelSpec, QkNorm};
 
 /// KV heads where a config names none.

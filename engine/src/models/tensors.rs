@@ -2,6 +2,11 @@
 
 use crate::spec::{ModelSpec, NormPlacement, QkNorm};
 
+/// Name of the embedding.
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+/// Name of the output projection, where it is not the embedding.
+pub(super) const HEAD: &str = "lm_head.weight";
+
 /// What a tensor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
@@ -100,7 +105,7 @@ pub fn tensors(spec: &ModelSpec) -> Vec<TensorShape> {
     let norms = NormNames::of(spec.norms);
     let (queries, keys) = (spec.heads * head_dim, spec.kv_heads * head_dim);
 
-    add("model.embed_tokens.weight".to_owned(), &[spec.vocab, hidden], Embedding);
+    add(EMBEDDING.to_owned(), &[spec.vocab, hidden], Embedding);
     for layer in 0..spec.layers {
         let mut add_projection = |name: &str, outputs: usize, inputs: usize, role, bias: bool| {
             add(format!("model.layers.{layer}.{name}.weight"), &[outputs, inputs], role);
@@ -133,7 +138,7 @@ pub fn tensors(spec: &ModelSpec) -> Vec<TensorShape> {
     }
     add("model.norm.weight".to_owned(), &[hidden], FinalNorm);
     if !spec.tied {
-        add("lm_head.weight".to_owned(), &[spec.vocab, hidden], Head);
+        add(HEAD.to_owned(), &[spec.vocab, hidden], Head);
     }
     all
 }

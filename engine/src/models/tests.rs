@@ -1,3 +1,6 @@
+mod rope;
+mod wrapper;
+
 use super::config::Config;
 use super::*;
 use crate::random::RandomSpec;
@@ -62,19 +65,6 @@ fn both_spellings_say_the_same() {
     assert_eq!(rope("qwen2", json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})), plain);
     assert_eq!(rope("qwen2", json!({"rope_scaling": null, "rope_theta": 1000000})), plain);
     assert_eq!(rope("llama", json!({})), Rope { theta: 10_000.0, ..plain });
-}
-
-#[test]
-fn the_original_context_may_stand_outside_of_the_scaling() {
-    let scaling = json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4});
-    check_refused(
-        "llama",
-        json!({"rope_scaling": scaling}),
-        &["rope_scaling.original_max_position_embeddings", "missing"],
-    );
-    let spec = spec("llama", json!({"rope_scaling": scaling, "original_max_position_embeddings": 256}));
-    let scaling = &spec.ropes[0].scaling;
-    assert!(matches!(scaling, RopeScaling::Llama3 { original_context: 256.0, .. }), "{scaling:?}");
 }
 
 #[test]
@@ -165,10 +155,6 @@ fn what_is_not_supported_is_named_with_what_is() {
     check_refused("llama", json!({"hidden_act": "gelu"}), &["hidden_act", "gelu", "silu"]);
     let quantised = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
     check_refused("llama", quantised, &["quantization_config", "gptq", "f32, f16 or bf16"]);
-    let yarn = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}});
-    check_refused("qwen2", yarn, &["rope_scaling.rope_type", "yarn", "default, linear, llama3"]);
-    let legacy = json!({"rope_scaling": {"type": "dynamic", "factor": 4.0}});
-    check_refused("llama", legacy, &["rope_scaling.type", "dynamic"]);
     let nested = json!({"rope_parameters": {"full_attention": {"rope_type": "default"}}});
     check_refused("qwen3", nested, &["rope_parameters.full_attention", "one rotary embedding"]);
     check_refused("llama", json!({"partial_rotary_factor": 0.5}), &["partial_rotary_factor", "0.5"]);
@@ -192,9 +178,6 @@ fn values_out_of_range_are_named() {
     check_refused("llama", json!({"eos_token_id": 100}), &["eos_token_id", "100"]);
     check_refused("mistral", json!({"sliding_window": 0}), &["sliding_window", "null or a whole number"]);
     check_refused("qwen2", json!({"layer_types": ["full_attention"]}), &["layer_types", "4 layers"]);
-    let low = json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
-        "original_max_position_embeddings": 128});
-    check_refused("llama", json!({"rope_parameters": low}), &["rope_parameters.high_freq_factor", "low_freq_factor"]);
     assert!(Config::parse(b"[1]").expect_err("a list").to_string().contains("not a JSON object"));
     assert!(Config::parse(b"{").expect_err("cut off").to_string().contains("not a JSON object"));
 }
@@ -239,6 +222,23 @@ fn the_weights_decide_the_number_format() {
     assert!(error.contains("config.json") && error.contains("model_type is missing"), "{error}");
     std::fs::remove_file(&path).expect("it was there");
     assert!(ModelFiles::load(dir.path()).expect_err("no config").to_string().contains("config.json"));
+}
+
+#[test]
+fn an_output_projection_that_differs_from_the_embedding_counts() {
+    let with_tied = |tied: bool| {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let random = RandomSpec::named("llama", "tiny", 1, Some(Dtype::F32)).expect("it has a name");
+        random.write(dir.path(), &mut |_, _| {}).expect("it is written");
+        let path = dir.path().join("config.json");
+        let config = std::fs::read_to_string(&path).expect("it is there");
+        let changed = config.replace(r#""tie_word_embeddings": false"#, &format!(r#""tie_word_embeddings": {tied}"#));
+        std::fs::write(&path, changed).expect("written");
+        let described = ModelDescription::read(dir.path()).expect("it is read").spec.tied;
+        (described, ModelFiles::load(dir.path()).expect("it loads").spec.tied)
+    };
+    assert_eq!(with_tied(true), (true, false));
+    assert_eq!(with_tied(false), (false, false));
 }
 
 #[test]

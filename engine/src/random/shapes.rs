@@ -2,13 +2,21 @@
 
 use serde_json::{Value, json};
 
-/// Llama 3.1's scaling of rotary frequencies.
+/// A scaling of rotary frequencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Llama3Scaling {
-    /// Divides low frequencies.
-    pub factor: f64,
-    /// Context before scaling.
-    pub original_context: u32,
+pub enum ShapeScaling {
+    /// None.
+    None,
+    /// Llama 3.1's, with this factor of low frequencies and this context before scaling.
+    Llama3(f64, u32),
+    /// YaRN, with this factor of low frequencies and this context before scaling.
+    Yarn(f64, u32),
+    /// YaRN where a config says all that it may say, with the same two.
+    YarnTuned(f64, u32),
+    /// By the length of the sequence, with this factor.
+    Dynamic(f64),
+    /// Of each frequency by a factor of its own, from this context on, of three quarters of each head.
+    Longrope(u32),
 }
 
 /// Sizes of a model.
@@ -43,38 +51,52 @@ pub struct Shape {
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
     /// Scaling of the rotary frequencies.
-    pub llama3: Option<Llama3Scaling>,
-    /// A scaling of each frequency by a factor of its own, from this context on, of three quarters of each head.
-    pub longrope: Option<u32>,
+    pub scaling: ShapeScaling,
 }
 
 impl Shape {
     /// Returns the kind of `rope_scaling`, as config.json spells it.
     pub(super) fn rope_type(&self) -> &'static str {
-        match self {
-            Self { llama3: Some(_), .. } => "llama3",
-            Self { longrope: Some(_), .. } => "longrope",
-            _ => "default",
+        match self.scaling {
+            ShapeScaling::None => "default",
+            ShapeScaling::Llama3(..) => "llama3",
+            ShapeScaling::Yarn(..) | ShapeScaling::YarnTuned(..) => "yarn",
+            ShapeScaling::Dynamic(_) => "dynamic",
+            ShapeScaling::Longrope(_) => "longrope",
         }
     }
 
-    /// `rope_scaling` of config.json.
+    /// Returns `rope_scaling` of config.json.
     pub(super) fn rope_scaling(&self) -> Value {
-        if let Some(scaling) = self.llama3 {
-            return json!({
-                "rope_type": self.rope_type(),
-                "factor": scaling.factor,
+        let mut scaling = match self.scaling {
+            ShapeScaling::None => return Value::Null,
+            ShapeScaling::Llama3(factor, original) => json!({
+                "factor": factor,
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
-                "original_max_position_embeddings": scaling.original_context,
-            });
-        }
-        if self.longrope.is_some() {
-            let pairs = self.head_dim * 3 / 4 / 2;
-            let factors = |step: f64| (0..pairs).map(|pair| 1.0 + step * pair as f64).collect::<Vec<_>>();
-            return json!({"rope_type": self.rope_type(), "short_factor": factors(0.125), "long_factor": factors(0.75)});
-        }
-        Value::Null
+                "original_max_position_embeddings": original,
+            }),
+            ShapeScaling::Yarn(factor, original) => {
+                json!({"factor": factor, "original_max_position_embeddings": original})
+            }
+            ShapeScaling::YarnTuned(factor, original) => json!({
+                "factor": factor,
+                "original_max_position_embeddings": original,
+                "beta_fast": 6.0,
+                "beta_slow": 0.5,
+                "mscale": 2.0,
+                "mscale_all_dim": 0.5,
+                "truncate": false,
+            }),
+            ShapeScaling::Dynamic(factor) => json!({"factor": factor}),
+            ShapeScaling::Longrope(_) => {
+                let pairs = self.head_dim * 3 / 4 / 2;
+                let factors = |step: f64| (0..pairs).map(|pair| 1.0 + step * pair as f64).collect::<Vec<_>>();
+                json!({"short_factor": factors(0.125), "long_factor": factors(0.75)})
+            }
+        };
+        scaling["rope_type"] = json!(self.rope_type());
+        scaling
     }
 }
 
@@ -93,12 +115,11 @@ const TINY: Shape = Shape {
     biases: false,
     window: None,
     rope_theta: 10_000.0,
-    llama3: None,
-    longrope: None,
+    scaling: ShapeScaling::None,
 };
 
 /// All named shapes.
-pub static SHAPES: [Shape; 10] = [
+pub static SHAPES: [Shape; 13] = [
     TINY,
     Shape { name: "tiny-tied", about: "for tests: the output projection is the embedding", tied: true, ..TINY },
     Shape { name: "tiny-bias", about: "for tests: biases wherever the family has them", biases: true, ..TINY },
@@ -123,13 +144,27 @@ pub static SHAPES: [Shape; 10] = [
         name: "tiny-llama3",
         about: "for tests: llama3 rotary scaling",
         rope_theta: 500_000.0,
-        llama3: Some(Llama3Scaling { factor: 8.0, original_context: 128 }),
+        scaling: ShapeScaling::Llama3(8.0, 128),
+        ..TINY
+    },
+    Shape { name: "tiny-yarn", about: "for tests: yarn rotary scaling", scaling: ShapeScaling::Yarn(4.0, 128), ..TINY },
+    Shape {
+        name: "tiny-yarn-tuned",
+        about: "for tests: yarn rotary scaling with bounds and a magnitude of its own",
+        scaling: ShapeScaling::YarnTuned(8.0, 128),
+        ..TINY
+    },
+    Shape {
+        name: "tiny-dynamic",
+        about: "for tests: dynamic rotary scaling, and a short context",
+        context: 256,
+        scaling: ShapeScaling::Dynamic(2.0),
         ..TINY
     },
     Shape {
         name: "tiny-longrope",
         about: "for tests: longrope scaling of three quarters of each head",
-        longrope: Some(64),
+        scaling: ShapeScaling::Longrope(64),
         ..TINY
     },
     Shape {
@@ -158,7 +193,7 @@ pub static SHAPES: [Shape; 10] = [
         context: 131_072,
         tied: true,
         rope_theta: 500_000.0,
-        llama3: Some(Llama3Scaling { factor: 32.0, original_context: 8192 }),
+        scaling: ShapeScaling::Llama3(32.0, 8192),
         ..TINY
     },
     Shape {
@@ -173,7 +208,7 @@ pub static SHAPES: [Shape; 10] = [
         vocab: 128_256,
         context: 131_072,
         rope_theta: 500_000.0,
-        llama3: Some(Llama3Scaling { factor: 8.0, original_context: 8192 }),
+        scaling: ShapeScaling::Llama3(8.0, 8192),
         ..TINY
     },
 ];

@@ -28,7 +28,7 @@ fn every_shape_is_a_valid_model_of_every_family_that_takes_it() {
                     assert_eq!(model.dtype, Dtype::Bf16);
                     assert_eq!(model.windows.iter().any(Option::is_some), shape.window.is_some());
                     let biased = tensors(&model).iter().any(|tensor| tensor.role == TensorRole::Bias);
-                    let without = ["mistral", "phi3"].contains(&family.model_type);
+                    let without = ["mistral", "ministral3", "phi3"].contains(&family.model_type);
                     let has_biases = shape.biases && !without || family.model_type == "qwen2";
                     assert_eq!(biased, has_biases, "{} {}", family.model_type, shape.name);
                 }
@@ -54,6 +54,7 @@ fn what_is_written_is_what_the_model_asks_for() {
     for (family, shape, dtype) in [
         ("llama", "tiny-bias", Dtype::F32),
         ("mistral", "tiny-window", Dtype::F16),
+        ("ministral3", "tiny-yarn", Dtype::Bf16),
         ("qwen2", "tiny-tied", Dtype::Bf16),
         ("qwen3", "tiny-wide", Dtype::Bf16),
         ("gemma2", "tiny-bias", Dtype::Bf16),

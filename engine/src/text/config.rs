@@ -1,4 +1,5 @@
-//! What tokenizer_config.json and special_tokens_map.json say, in the spellings that are about.
+//! What the companions of tokenizer.json say, in the spellings that are about: tokenizer_config.json,
+//! special_tokens_map.json, and chat_template.json of models that read images too.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -49,7 +50,7 @@ pub enum TextConfigError {
     },
 }
 
-/// Both files together; empty where they are missing.
+/// All files together; empty where they are missing.
 #[derive(Debug, Default)]
 pub(super) struct TextConfig {
     /// Special tokens by name (`bos_token`, ...), as templates see them.
@@ -94,7 +95,7 @@ impl TextConfig {
     pub(super) fn open(dir: &Path) -> Result<Self, TextConfigError> {
         let mut config = Self::default();
         // The first file that names a token decides.
-        for file in ["tokenizer_config.json", "special_tokens_map.json"] {
+        for file in ["tokenizer_config.json", "special_tokens_map.json", "chat_template.json"] {
             let path = dir.join(file);
             if let Some(mut object) = read_object(&path)? {
                 config.take(&mut object, &path)?;

@@ -134,7 +134,8 @@ impl std::error::Error for Raised {}
 
 impl ChatTemplate {
     /// Opens the template of a GGUF file or of a model directory: chat_template.jinja (with those in
-    /// `additional_chat_templates`), else `chat_template` of tokenizer_config.json, a string or a list of named ones.
+    /// `additional_chat_templates`), else `chat_template` of tokenizer_config.json or chat_template.json, a string or a
+    /// list of named ones.
     /// `None`: it has none. Errors: [`TemplateError::Invalid`].
     pub fn open(path: &Path) -> Result<Option<ChatTemplate>, TemplateError> {
         Self::read(path).map_err(TemplateError::Invalid)

@@ -140,6 +140,14 @@ impl Looked {
             Ok(info) => {
                 rows.push(("parameters", grouped(info.parameters)));
                 rows.extend(shape(&info.spec));
+                let parts = info.other_parts;
+                if parts.tensors > 0 {
+                    let bytes = human_bytes(parts.bytes);
+                    rows.push((
+                        "other parts",
+                        format!("{} tensors, {bytes}: such as for images, not served", parts.tensors),
+                    ));
+                }
             }
             Err(refused) => rows.extend(refused.1.sizes.iter().map(|&(name, size)| (name, grouped(size)))),
         }
@@ -173,6 +181,7 @@ fn shape(spec: &ModelSpec) -> Vec<(&'static str, String)> {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!(", linear scaling by {factor}"),
         RopeScaling::Llama3 { factor, .. } => format!(", llama3 scaling by {factor}"),
+        RopeScaling::Yarn(yarn) => format!(", yarn scaling by {}", yarn.factor),
         RopeScaling::Long { .. } => ", longrope scaling".to_owned(),
     };
     let local = spec.ropes.iter().find(|other| other.theta != rope.theta);

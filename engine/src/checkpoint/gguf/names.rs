@@ -28,7 +28,7 @@ pub(in crate::checkpoint) fn hf_tensor(architecture: &str, name: &str, head_dim:
     let (layer, part) = rest.split_once('.')?;
     let layer: usize = layer.parse().ok()?;
     // The converters of these architectures reorder the rows of queries and keys for a rotary embedding of neighbours.
-    let interleaved = ["llama", "granite"].contains(&architecture) && ["attn_q", "attn_k"].contains(&part);
+    let interleaved = ["llama", "mistral3", "granite"].contains(&architecture) && ["attn_q", "attn_k"].contains(&part);
     let order = if interleaved { RowOrder::Interleaved { head_dim } } else { RowOrder::AsStored };
     let both = ["gemma2", "gemma3"].contains(&architecture);
     let part = match part {

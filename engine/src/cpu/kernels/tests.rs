@@ -7,7 +7,7 @@ mod linear;
 use super::*;
 use crate::cpu::simd::Isa;
 use crate::cpu::tests::effort::{cases, sizes};
-use crate::spec::{Activation, Rope, RopeScaling};
+use crate::spec::{Activation, Rope, RopeScaling, Yarn};
 use domain::Dtype;
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -268,4 +268,36 @@ fn llama3_angles_are_scaled_by_wavelength() {
     let scaling = RopeScaling::Long { factors: factors.clone(), magnitude: 1.5 };
     let long = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     assert!(plain.iter().zip(&long).zip(factors).all(|((plain, long), factor)| *long == plain / factor as f32));
+}
+
+#[test]
+fn yarn_scales_what_turns_seldom() {
+    let rope = |scaling| Rope { theta: 1_000_000.0, dims: 128, scaling };
+    let yarn = Yarn {
+        factor: 4.0,
+        fast_turns: 32.0,
+        slow_turns: 1.0,
+        whole_pairs: true,
+        original_context: 32_768.0,
+        magnitude: 1.0,
+    };
+    let plain = rotary_angles(&rope(RopeScaling::None));
+    let scaled = rotary_angles(&rope(RopeScaling::Yarn(yarn)));
+    let mut between = 0;
+    for (plain, scaled) in plain.iter().zip(&scaled) {
+        // Rounding to whole pairs widens the bounds by less than the ratio of neighbours, 1.25.
+        let turns = 32_768.0 * plain / (2.0 * std::f32::consts::PI);
+        if turns > 32.0 * 1.25 {
+            assert_eq!(scaled, plain);
+        } else if turns < 1.0 / 1.25 {
+            assert_eq!(*scaled, plain / 4.0);
+        } else {
+            between += 1;
+            assert!(*scaled <= *plain && *scaled >= plain / 4.0);
+        }
+    }
+    // ln(32) / ln(1.241), and one or two for the whole pairs.
+    assert!((16..=18).contains(&between), "{between}");
+    let one = Yarn { factor: 1.0, ..yarn };
+    assert_eq!(rotary_angles(&rope(RopeScaling::Yarn(one))), plain);
 }

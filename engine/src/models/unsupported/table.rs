@@ -120,7 +120,7 @@ pub(super) static ROWS: &[Row] = &[
     row(&["olmo3"], &[Layers], OLMO),
     row(&["gemma", "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "vaultgemma"], &[Layers], GEMMA),
     row(&["smollm3"], &[Layers], SMOL),
-    row(&["ministral", "ministral3"], &[Layers], MISTRAL),
+    row(&["ministral"], &[Layers], MISTRAL),
     row(&["deci"], &[Layers], NEMOTRON),
     row(&["granite_swa"], &[Sinks], GRANITE),
     row(&["glm", "glm4", "chatglm", "exaone", "exaone4", "seed_oss", "ernie4_5"], &[Layers], ANY),

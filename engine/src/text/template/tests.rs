@@ -129,6 +129,11 @@ fn templates_are_found_where_hugging_face_puts_them() {
     );
     assert_eq!(render_in(&dir, &Map::new()), "plain<s></s>");
     assert_eq!(render_in(&dir, &tools), "tools");
+    let dir = dir_with("places", &[("chat_template.json", r#"{"chat_template": "last"}"#)]);
+    assert_eq!(render_in(&dir, &tools), "tools");
+    let other = dir_with("of a processor", &[("chat_template.json", r#"{"chat_template": "last"}"#)]);
+    assert_eq!(render_in(&other, &tools), "last");
+    fs::remove_dir_all(other).expect("removed");
     let dir = dir_with("places", &[("chat_template.jinja", "file")]);
     assert_eq!(render_in(&dir, &tools), "file");
     let dir = dir_with("places", &[("additional_chat_templates/tool_use.jinja", "more")]);
