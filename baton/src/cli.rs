@@ -77,7 +77,10 @@ Examples:
 const INFO_EXAMPLES: &str = "\
 Examples:
   baton model info                            the model that `baton serve` takes
-  baton model info path/to/model --tensors";
+  baton model info path/to/model --tensors
+  baton model info Qwen/Qwen3-8B              of a hub; no weights are fetched
+
+Exit status: 0 it can be served here; 1 it cannot, and the last line says why; 2 the command line is wrong.";
 
 const PULL_EXAMPLES: &str = "\
 Examples:
@@ -191,7 +194,7 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
-    /// Describe a model: shape, parameters, bytes, KV cache per token.
+    /// Describe a model: whether it can be served here, shape, memory for weights and KV cache.
     #[command(after_help = INFO_EXAMPLES)]
     Info {
         /// Hugging Face directory, GGUF file or model of a hub [default: that of `baton serve`]
@@ -200,6 +203,9 @@ pub(crate) enum ModelCommand {
         /// List the tensors, too
         #[arg(long)]
         tensors: bool,
+        /// Write all figures into a file, too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
     },
     /// Fetch a model from a Hugging Face hub into the cache that other tools share, and print where it lies.
     #[command(after_help = PULL_EXAMPLES)]

@@ -21,6 +21,9 @@ pub(crate) enum CommandError {
     /// A model cannot be opened.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A model that was described cannot be served here.
+    #[error("{0} cannot be served here")]
+    NotServed(String),
     /// A checkpoint was not written.
     #[error(transparent)]
     Random(#[from] RandomError),
@@ -47,7 +50,9 @@ impl CommandError {
                 | RandomError::Impossible { .. }
                 | RandomError::Exists(_),
             ) => ExitCode::from(2),
-            Self::Model(_) | Self::Random(_) | Self::Output(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Model(_) | Self::NotServed(_) | Self::Random(_) | Self::Output(_) | Self::Failed(_) => {
+                ExitCode::FAILURE
+            }
         }
     }
 

@@ -6,11 +6,13 @@ mod config;
 mod doctor;
 mod error;
 mod hub_model;
+mod memory;
 mod model_dir;
 mod output;
 #[cfg(test)]
 mod pages;
 mod progress;
+mod repacking;
 mod run;
 mod topo;
 
@@ -50,7 +52,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
             commands::config::show(&config::load(&settings.flags())?)
         }
         Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings.flags())?),
-        Command::Model(ModelCommand::Info { path, tensors }) => commands::model::info(&path, tensors),
+        Command::Model(ModelCommand::Info { path, tensors, json }) => {
+            commands::model::info(path.as_deref(), tensors, json.as_ref())
+        }
         Command::Model(ModelCommand::Pull { name }) => commands::model::pull(&name),
         Command::Model(ModelCommand::List) => commands::model::list(),
         Command::Model(ModelCommand::Remove { name }) => commands::model::remove(&name),

@@ -1,9 +1,9 @@
 //! Where the model is: the directory, the GGUF file or the model of a hub that a person names. If none is named, it is
 //! the chat model that was fetched for the first steps, or else the bundled model.
 
-use crate::hub_model::cached_or_pulled;
+use crate::hub_model::{self, PullError};
 use engine::checkpoint::gguf::GgufFile;
-use hub::{HubError, ModelName};
+use hub::{Hub, HubError, ModelName, Preview};
 use std::path::{Path, PathBuf};
 
 /// The bundled model, from a place where a copy of the project's data may lie.
@@ -25,16 +25,20 @@ pub(crate) enum ModelDirError {
     )]
     Missing(PathBuf),
     /// A directory, but not of a model.
-    #[error(
-        "{0} holds no {CONFIG_FILE}, which says what the model is: name the directory of a Hugging Face model, or a GGUF file"
-    )]
-    NoConfig(PathBuf),
+    #[error("{dir} holds no {CONFIG_FILE}, which says what the model is: {}", hint(.dir))]
+    NoConfig {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The bundled model is in none of its places.
     #[error("the bundled model is not found; looked in {}; name a model with --model DIR", list(.0))]
     NotBundled(Vec<PathBuf>),
-    /// A hub does not give it.
+    /// A hub is not asked, or does not answer.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// It is not fetched from a hub.
+    #[error(transparent)]
+    Pull(#[from] PullError),
 }
 
 /// A model that was found.
@@ -55,10 +59,31 @@ pub(crate) fn locate(path: &Path) -> Result<Located, ModelDirError> {
     }
     match (named(path), hub_name(path)) {
         (Err(ModelDirError::Missing(_)), Some(name)) => {
-            let path = cached_or_pulled(&name)?;
+            let path = hub_model::cached_or_pulled(&name)?;
             Ok(Located { path, name: Some(name.to_string()) })
         }
         (found, _) => found.map(here),
+    }
+}
+
+/// What can be looked at of a model.
+pub(crate) enum Look {
+    /// All of it is here.
+    Here(Located),
+    /// It is on a hub, and what describes it is here.
+    OnHub(ModelName, Box<Preview>),
+}
+
+/// As [`locate`], but no weights are fetched.
+pub(crate) fn look(path: &Path) -> Result<Look, ModelDirError> {
+    let Some(name) = hub_name(path).filter(|_| !path.exists()) else { return locate(path).map(Look::Here) };
+    let hub = Hub::from_env()?;
+    match hub.cached(&name) {
+        Some(path) => Ok(Look::Here(Located { path, name: Some(name.to_string()) })),
+        None => {
+            let preview = hub_model::preview(&hub, &name)?;
+            Ok(Look::OnHub(name, Box::new(preview)))
+        }
     }
 }
 
@@ -86,7 +111,33 @@ fn named(path: &Path) -> Result<PathBuf, ModelDirError> {
         Some(parent) if path.is_file() => parent,
         _ => path,
     };
-    if dir.join(CONFIG_FILE).is_file() { Ok(dir.to_owned()) } else { Err(ModelDirError::NoConfig(dir.to_owned())) }
+    if dir.join(CONFIG_FILE).is_file() {
+        Ok(dir.to_owned())
+    } else {
+        Err(ModelDirError::NoConfig { dir: dir.to_owned() })
+    }
+}
+
+/// Says what to do about a directory without config.json, by what it holds instead.
+fn hint(dir: &Path) -> String {
+    let entries = dir.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    let ends = |end: &str| names.iter().find(|name| name.ends_with(end));
+    let has = |name: &str| names.iter().any(|other| other == name);
+    if let Some(file) = ends(".gguf") {
+        format!("name a GGUF file in it, such as {}", dir.join(file).display())
+    } else if has("adapter_config.json") {
+        "it is an adapter (LoRA); merge it into its model (`merge_and_unload` of peft) and name the result".to_owned()
+    } else if has("model_index.json") {
+        "it is a pipeline of models that make pictures; name a language model".to_owned()
+    } else if has("params.json") {
+        "it is in the form of its makers; fetch the model in the form of Hugging Face, or a GGUF of it".to_owned()
+    } else if let Some(file) = ends(".bin").or_else(|| ends(".pth")).or_else(|| ends(".safetensors")) {
+        format!("{file} is there, but weights alone are no model; fetch the other files, too")
+    } else {
+        "name the directory of a Hugging Face model, or a GGUF file".to_owned()
+    }
 }
 
 /// Returns the model that is taken when none is named.
@@ -163,7 +214,25 @@ mod tests {
     fn what_is_no_model_is_said() {
         assert!(matches!(locate(Path::new("no/such/model")), Err(ModelDirError::Missing(_))));
         let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert!(matches!(locate(source), Err(ModelDirError::NoConfig(_))));
+        assert!(matches!(locate(source), Err(ModelDirError::NoConfig { .. })));
+    }
+
+    #[test]
+    fn a_directory_without_a_config_says_what_to_do() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = || named(dir.path()).expect_err("there is no config.json").to_string();
+        let holds = |file: &str| std::fs::write(dir.path().join(file), b"").expect("it is written");
+        assert!(error().contains("directory of a Hugging Face model"), "{}", error());
+        for (file, said) in [
+            ("pytorch_model.bin", "pytorch_model.bin is there"),
+            ("params.json", "the form of its makers"),
+            ("model_index.json", "make pictures"),
+            ("adapter_config.json", "an adapter (LoRA)"),
+            ("model-Q4_K_M.gguf", "model-Q4_K_M.gguf"),
+        ] {
+            holds(file);
+            assert!(error().contains(said), "{}", error());
+        }
     }
 
     #[test]

@@ -213,20 +213,14 @@ impl Checkpoint {
 
     /// The number formats that the tensors are in, the one of most bytes first.
     pub fn formats(&self) -> Vec<FormatShare> {
-        let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
-        for tensor in self.tensors.values() {
+        let share = |tensor: &Tensor| {
             let format = match &tensor.format {
                 StoredFormat::Supported(format) => (format.to_string(), true),
                 StoredFormat::Unsupported(format) => (format.clone(), false),
             };
-            let (tensors, bytes) = shares.entry(format).or_default();
-            *tensors += 1;
-            *bytes += tensor.range.len() as u64;
-        }
-        let share = |((format, is_read), (tensors, bytes))| FormatShare { format, is_read, tensors, bytes };
-        let mut shares: Vec<FormatShare> = shares.into_iter().map(share).collect();
-        shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
-        shares
+            (format, tensor.range.len() as u64)
+        };
+        FormatShare::collect(self.tensors.values().map(share))
     }
 
     /// The number format that most bytes of the weights are in; `None` if no tensor is in a format that is read.
@@ -243,6 +237,22 @@ impl Checkpoint {
     /// Returns the directory, or the GGUF file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+impl FormatShare {
+    /// Counts tensors, given as their format, whether it is read, and their bytes; the format of most bytes first.
+    fn collect(tensors: impl Iterator<Item = ((String, bool), u64)>) -> Vec<Self> {
+        let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
+        for (format, more) in tensors {
+            let (tensors, bytes) = shares.entry(format).or_default();
+            *tensors += 1;
+            *bytes += more;
+        }
+        let share = |((format, is_read), (tensors, bytes))| Self { format, is_read, tensors, bytes };
+        let mut shares: Vec<Self> = shares.into_iter().map(share).collect();
+        shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
+        shares
     }
 }
 
@@ -297,7 +307,10 @@ fn no_weights_hint(dir: &Path) -> String {
     if let Some(name) = ends(".safetensors") {
         format!("; {name} is there: name it {WEIGHTS_FILE}, or fetch the index too if the weights are in several files")
     } else if let Some(name) = ends(".bin").or_else(|| ends(".pth")) {
-        format!("; {name} is there, but pickled weights are not read: convert them to safetensors")
+        format!(
+            "; {name} is there, but pickled weights are not read: convert them to safetensors (`save_pretrained` of \
+             transformers writes them), or fetch a GGUF of the model"
+        )
     } else {
         "; fetch the weights".to_owned()
     }

@@ -21,7 +21,7 @@
 
 mod repacked;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use repacked::Repacked;
 

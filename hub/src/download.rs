@@ -39,13 +39,14 @@ struct Partial {
 }
 
 impl Download<'_> {
-    /// Fetches the file if it is not there, and gives it its name. `notify` hears how many of its bytes are there.
+    /// Fetches the file if it is not there, and gives it its name. `notify` hears how many of its bytes are there. Of a
+    /// file that is longer, only the first `until` bytes come, and it gets no name.
     ///
     /// # Errors
     ///
     /// The hub refuses it, the transfer makes no progress for [`TRIES_MAX`] tries, the checksum is wrong twice, or the
     /// disk fails. What arrived stays for the next run.
-    pub(crate) fn run(&self, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
+    pub(crate) fn run(&self, until: u64, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
         let blob = self.cache.blob(self.repo, &self.file.checksum);
         if !blob.exists() {
             make_folder(blob.parent().expect("it is in the folder of blobs"))?;
@@ -58,18 +59,30 @@ impl Download<'_> {
             }
             // Another process may have fetched it meanwhile.
             if !blob.exists() {
-                self.fetch(&blob, notify)?;
+                self.fetch(&blob, until, notify)?;
             }
+        }
+        if until < self.file.bytes && !blob.exists() {
+            return Ok(());
         }
         self.cache.link(self.repo, self.commit, &self.file.path, &self.file.checksum)
     }
 
-    /// Fetches the bytes and names them once their checksum is right.
-    fn fetch(&self, blob: &Path, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
+    /// Fetches the bytes and, if `until` is not before their end, names them once their checksum is right.
+    fn fetch(&self, blob: &Path, until: u64, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
         let path = partial_path(blob);
+        // What an earlier run left may be enough, and is summed only to go on with it.
+        if until < self.file.bytes
+            && fs::metadata(&path).is_ok_and(|left| (until..=self.file.bytes).contains(&left.len()))
+        {
+            return Ok(());
+        }
         for _ in 0..CHECKSUM_TRIES_MAX {
             let mut partial = Partial::open(&path, self.file).map_err(|source| HubError::io(&path, source))?;
-            self.complete(&mut partial, notify)?;
+            self.advance(&mut partial, until.min(self.file.bytes), notify)?;
+            if partial.bytes < self.file.bytes {
+                return Ok(());
+            }
             let Partial { file, hasher, .. } = partial;
             if hasher.is(&self.file.checksum) {
                 let named = file.sync_all().and_then(|()| fs::rename(&path, blob));
@@ -80,21 +93,21 @@ impl Download<'_> {
         Err(HubError::Checksum { file: self.file.path.clone() })
     }
 
-    /// Transfers until all bytes are there.
-    fn complete(&self, partial: &mut Partial, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
+    /// Transfers until so many bytes are there.
+    fn advance(&self, partial: &mut Partial, until: u64, notify: &mut dyn FnMut(Notice<'_>)) -> Result<(), HubError> {
         let url = self.client.file_url(self.repo, self.commit, &self.file.path);
         let mut tries = 0;
         notify(Notice::Bytes(partial.bytes));
-        while partial.bytes < self.file.bytes {
+        while partial.bytes < until {
             let before = partial.bytes;
-            let ended =
-                self.client.get(&url, before, self.repo).and_then(|response| self.take(partial, response, notify));
+            let response = self.client.get(&url, before, self.repo);
+            let ended = response.and_then(|response| self.take(partial, response, until, notify));
             let (reason, status, after) = match ended {
                 Ok(()) => ("the connection was closed".to_owned(), None, None),
                 Err(Trouble::Passing { reason, status, after }) => (reason, status, after),
                 Err(Trouble::Lasting(error)) => return Err(error),
             };
-            if partial.bytes == self.file.bytes {
+            if partial.bytes == until {
                 break;
             }
             tries = if partial.bytes > before { 1 } else { tries + 1 };
@@ -117,11 +130,12 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Takes the bytes of an answer until it ends.
+    /// Takes the bytes of an answer until it ends, or until so many bytes are there.
     fn take(
         &self,
         partial: &mut Partial,
         mut response: Response<Body>,
+        until: u64,
         notify: &mut dyn FnMut(Notice<'_>),
     ) -> Result<(), Trouble> {
         let disk = |path: &Path, source| Trouble::Lasting(HubError::io(path, source));
@@ -138,8 +152,7 @@ impl Download<'_> {
         let mut body = response.body_mut().as_reader();
         let mut piece = vec![0; PIECE_BYTES];
         loop {
-            let left = self.file.bytes - partial.bytes;
-            // One byte more than is missing shows a file that is too long; its checksum could not be right.
+            let left = until - partial.bytes;
             let most = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             if most == 0 {
                 return Ok(());

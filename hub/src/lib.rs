@@ -18,4 +18,4 @@ pub use error::HubError;
 pub use listing::{Checksum, HubFile, Listing};
 pub use name::{ModelName, NameError};
 pub use notice::Notice;
-pub use pull::Hub;
+pub use pull::{Hub, Preview};

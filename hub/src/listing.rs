@@ -102,6 +102,11 @@ impl Listing {
 }
 
 impl HubFile {
+    /// Returns whether it holds weights.
+    pub(crate) fn is_weights(&self) -> bool {
+        self.path.ends_with(".safetensors") || self.path.ends_with(".gguf")
+    }
+
     fn from_raw(raw: RawFile) -> Result<Self, ListingError> {
         let path = raw.rfilename;
         if !is_path(&path) {

@@ -1,4 +1,4 @@
-//! A whole model: what of it is missing is fetched.
+//! A whole model: what of it is missing is fetched, the small files first.
 
 use crate::cache::{Cache, home};
 use crate::client::{Client, SILENT_TRIES_MAX, TRIES_MAX, Trouble};
@@ -7,7 +7,7 @@ use crate::error::HubError;
 use crate::listing::{HubFile, Listing};
 use crate::name::ModelName;
 use crate::notice::Notice;
-use crate::select::select;
+use crate::select::{Selection, select};
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
@@ -17,6 +17,25 @@ use std::time::Duration;
 const ENDPOINT: &str = "https://huggingface.co";
 /// Wait before a request is tried for the second time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// Bytes of a GGUF file that a preview fetches: more than the metadata of a model with a large vocabulary takes.
+const HEAD_BYTES: u64 = 16 << 20;
+
+/// What is here of a model before its weights come.
+#[derive(Debug)]
+pub struct Preview {
+    /// The folder with everything but weights, or a file with the beginning of the GGUF file.
+    pub path: PathBuf,
+    /// Bytes of the whole GGUF file, the first one where there are several; `None`: it is a folder.
+    pub gguf_bytes: Option<u64>,
+    /// Files of weights on the hub.
+    pub weight_files: usize,
+    /// Their bytes.
+    pub weight_bytes: u64,
+    name: ModelName,
+    commit: String,
+    selection: Selection,
+}
 
 /// A hub, and the cache of what came from it.
 pub struct Hub {
@@ -69,36 +88,82 @@ impl Hub {
     }
 
     /// Fetches what is missing of a model, and returns its path, a folder or a GGUF file. A revision that moved on the
-    /// hub is followed; files that did not change are not fetched again.
+    /// hub is followed; files that did not change are not fetched again. `approve` sees the preview; if it refuses,
+    /// nothing more is fetched.
+    ///
+    /// # Errors
+    ///
+    /// See [`HubError`], and that of `approve`. What arrived stays, and the next call goes on from there.
+    pub fn pull<E: From<HubError>>(
+        &self,
+        name: &ModelName,
+        approve: impl FnOnce(&Preview) -> Result<(), E>,
+        notify: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<PathBuf, E> {
+        if let Some(path) = self.cached(name).filter(|_| self.offline) {
+            return Ok(path);
+        }
+        let preview = self.preview(name, notify)?;
+        approve(&preview)?;
+        Ok(self.complete(&preview, notify)?)
+    }
+
+    /// Fetches what says what a model is and how large: all small files of a folder, or the beginning of a GGUF file.
     ///
     /// # Errors
     ///
     /// See [`HubError`]. What arrived stays, and the next call goes on from there.
-    pub fn pull(&self, name: &ModelName, notify: &mut dyn FnMut(Notice<'_>)) -> Result<PathBuf, HubError> {
+    pub fn preview(&self, name: &ModelName, notify: &mut dyn FnMut(Notice<'_>)) -> Result<Preview, HubError> {
         if self.offline {
-            let folder = self.cache.folder().to_owned();
-            return self.cached(name).ok_or_else(|| HubError::Offline { name: name.to_string(), folder });
+            return Err(HubError::Offline { name: name.to_string(), folder: self.cache.folder().to_owned() });
         }
         let listing = self.listing(name, notify)?;
         let selection = select(&listing, name)?;
         let bytes: u64 = selection.files.iter().map(|file| file.bytes).sum();
         let missing = selection.files.iter().map(|file| self.missing_of(name, file)).sum();
         notify(Notice::Found { files: selection.files.len(), bytes, missing });
-        self.has_room(missing)?;
+        let mut quiet = |notice: Notice<'_>| match notice {
+            Notice::Bytes(_) => {}
+            other => notify(other),
+        };
+        let commit = listing.commit;
+        let weights: Vec<_> = selection.files.iter().filter(|file| file.is_weights()).collect();
+        let (weight_files, weight_bytes) = (weights.len(), weights.iter().map(|file| file.bytes).sum());
+        let first = selection.opens.is_some().then(|| &selection.files[0]);
+        for file in selection.files.iter().filter(|file| !file.is_weights()).chain(first) {
+            self.download(name, &commit, file).run(HEAD_BYTES, &mut quiet)?;
+        }
+        let path = match first {
+            None => self.cache.snapshot(&name.repo, &commit),
+            Some(file) => {
+                let blob = self.cache.blob(&name.repo, &file.checksum);
+                if blob.exists() { blob } else { partial_path(&blob) }
+            }
+        };
+        let gguf_bytes = first.map(|file| file.bytes);
+        Ok(Preview { path, gguf_bytes, weight_files, weight_bytes, name: name.clone(), commit, selection })
+    }
+
+    /// Fetches what is missing of a model behind its preview, and returns its path.
+    fn complete(&self, preview: &Preview, notify: &mut dyn FnMut(Notice<'_>)) -> Result<PathBuf, HubError> {
+        let Preview { name, commit, selection, .. } = preview;
+        self.has_room(selection.files.iter().map(|file| self.missing_of(name, file)).sum())?;
         let mut done = 0;
         for file in &selection.files {
-            let (client, cache, commit) = (&self.client, &self.cache, listing.commit.as_str());
-            let download = Download { client, cache, repo: &name.repo, commit, file };
-            download.run(&mut |notice| match notice {
+            self.download(name, commit, file).run(file.bytes, &mut |notice| match notice {
                 Notice::Bytes(of_file) => notify(Notice::Bytes(done + of_file)),
                 other => notify(other),
             })?;
             done += file.bytes;
             notify(Notice::Bytes(done));
         }
-        self.cache.name_commit(name, &listing.commit)?;
-        let snapshot = self.cache.snapshot(&name.repo, &listing.commit);
-        Ok(selection.opens.map_or(snapshot.clone(), |file| snapshot.join(file)))
+        self.cache.name_commit(name, commit)?;
+        let snapshot = self.cache.snapshot(&name.repo, commit);
+        Ok(selection.opens.as_ref().map_or(snapshot.clone(), |file| snapshot.join(file)))
+    }
+
+    fn download<'a>(&'a self, name: &'a ModelName, commit: &'a str, file: &'a HubFile) -> Download<'a> {
+        Download { client: &self.client, cache: &self.cache, repo: &name.repo, commit, file }
     }
 
     /// Asks for the description of a model until it is there.

@@ -40,6 +40,7 @@ mod probes;
 mod process;
 mod processes;
 mod rdma;
+mod refusals;
 mod same_text;
 mod server;
 mod simulated;

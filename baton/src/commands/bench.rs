@@ -1,7 +1,7 @@
 //! `baton bench`.
 
 mod engine;
-mod file;
+pub(super) mod file;
 mod parts;
 mod progress;
 mod serve;

@@ -1,89 +1,17 @@
 //! `baton model`.
 
+mod info;
+
+pub(crate) use info::info;
+
 use crate::cli::RandomArgs;
 use crate::error::CommandError;
-use crate::hub_model;
-use crate::model_dir;
-use crate::output::{grouped, human_bytes, print, table};
+use crate::hub_model::{self, PullError};
+use crate::output::{human_bytes, print, table};
 use crate::progress::Progress;
 use domain::Dtype;
-use engine::checkpoint::FormatShare;
-use engine::models::{ModelFiles, ModelInfo};
 use engine::random::RandomSpec;
-use engine::spec::RopeScaling;
-use hub::{CachedModel, Hub, HubError, ModelName, NameError};
-use std::path::{Path, PathBuf};
-
-/// Describes a model; `None`: the one that is served when none is named.
-pub(crate) fn info(path: &Option<PathBuf>, tensors: bool) -> Result<(), CommandError> {
-    let located = model_dir::locate(path.as_deref().unwrap_or(Path::new("")));
-    let dir = located.map_err(|error| CommandError::Usage(error.into()))?.path;
-    let info = ModelFiles::load(&dir)?.describe();
-    let mut text = table(&rows(&info, &dir));
-    text.push('\n');
-    text += &table(&formats(&info.formats));
-    if tensors {
-        text.push('\n');
-        let header = ["tensor", "shape", "count", "numbers"].map(str::to_owned);
-        let tensor = |row: &engine::models::TensorRow| {
-            [row.name.clone(), format!("{:?}", row.shape), row.count.to_string(), grouped(row.numbers)]
-        };
-        text += &table(&std::iter::once(header).chain(info.tensors.iter().map(tensor)).collect::<Vec<_>>());
-    }
-    Ok(print(&text)?)
-}
-
-fn rows(info: &ModelInfo, path: &Path) -> Vec<[String; 2]> {
-    let spec = &info.spec;
-    let windows = spec.windows.iter().flatten().count();
-    let attention = match spec.windows.iter().flatten().next() {
-        None => "full".to_owned(),
-        Some(window) => format!("window of {window} tokens in {windows} of {} layers", spec.layers),
-    };
-    let rope = spec.ropes.last().expect("a model has layers");
-    let scaling = match &rope.scaling {
-        RopeScaling::None => String::new(),
-        RopeScaling::Linear { factor } => format!(", linear scaling by {factor}"),
-        RopeScaling::Llama3 { factor, .. } => format!(", llama3 scaling by {factor}"),
-        RopeScaling::Yarn(yarn) => format!(", yarn scaling by {}", yarn.factor),
-        RopeScaling::Long { .. } => ", longrope scaling".to_owned(),
-    };
-    let local = spec.ropes.iter().find(|other| other.theta != rope.theta);
-    let local = local.map_or(String::new(), |local| format!(", {} in layers with a window", local.theta));
-    let rotary = format!("{}{scaling}{local}", rope.theta);
-    let files = if info.weight_files == 1 { "1 file".to_owned() } else { format!("{} files", info.weight_files) };
-    let kv = info.kv_bytes_per_token;
-    [
-        ("name", info.name.clone()),
-        ("path", path.display().to_string()),
-        ("family", spec.family.to_owned()),
-        ("parameters", grouped(info.parameters)),
-        ("weights", format!("{} in {files}", human_bytes(info.weight_bytes))),
-        ("layers", spec.layers.to_string()),
-        ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
-        ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),
-        ("attention", attention),
-        ("rotary base", rotary),
-        ("vocabulary", format!("{}{}", grouped(spec.vocab as u64), if spec.tied { ", tied" } else { "" })),
-        ("context", format!("{} tokens", grouped(spec.context as u64))),
-        (
-            "KV cache",
-            format!("{} per token, {} at full context", human_bytes(kv), human_bytes(kv * spec.context as u64)),
-        ),
-    ]
-    .map(|(name, value)| [name.to_owned(), value])
-    .into()
-}
-
-/// The number formats that weights are stored in. The last column says of which the model cannot be run yet.
-fn formats(shares: &[FormatShare]) -> Vec<[String; 4]> {
-    let header = ["format", "tensors", "bytes", ""].map(str::to_owned);
-    let row = |share: &FormatShare| {
-        let note = if share.is_read { "" } else { "not supported yet: the model cannot be run" };
-        [share.format.clone(), share.tensors.to_string(), human_bytes(share.bytes), note.to_owned()]
-    };
-    std::iter::once(header).chain(shares.iter().map(row)).collect()
-}
+use hub::{CachedModel, Hub, ModelName, NameError};
 
 /// Fetches a model from a hub, or what is new of it, and prints where it lies.
 pub(crate) fn pull(name: &str) -> Result<(), CommandError> {
@@ -129,8 +57,8 @@ fn parse_name(name: &str) -> Result<ModelName, CommandError> {
     name.parse().map_err(|error: NameError| CommandError::Usage(error.into()))
 }
 
-fn failed(error: HubError) -> CommandError {
-    CommandError::Failed(error.into())
+fn failed(error: impl Into<PullError>) -> CommandError {
+    CommandError::Failed(Box::new(error.into()))
 }
 
 /// Writes a checkpoint with random weights.
@@ -148,7 +76,7 @@ pub(crate) fn random(request: &RandomArgs) -> Result<(), CommandError> {
     Ok(print(&format!("wrote {dir}: {} of weights; try: baton model info {dir}\n", human_bytes(bytes)))?)
 }
 
-fn dtype_name(dtype: Dtype) -> &'static str {
+pub(super) fn dtype_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::F32 => "f32",
         Dtype::F16 => "f16",
@@ -161,22 +89,4 @@ pub(crate) fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
     let known = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().find(|&dtype| dtype_name(dtype) == name);
     let wrong = || format!("--dtype: there is no number format {name:?}; f32, f16, bf16");
     known.ok_or_else(|| CommandError::Usage(wrong().into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_format_is_named_with_its_bytes() {
-        let share =
-            |format: &str, is_read, tensors, bytes| FormatShare { format: format.into(), is_read, tensors, bytes };
-        let shares = [share("Q4_1", false, 210, 66 << 20), share("Q8_0", true, 1, 28 << 20)];
-        let text = "\
-format  tensors  bytes
-Q4_1    210      66 MiB  not supported yet: the model cannot be run
-Q8_0    1        28 MiB
-";
-        assert_eq!(table(&formats(&shares)), text);
-    }
 }

@@ -4,6 +4,7 @@ use super::model_card::ends;
 use crate::config::{Config, Device};
 use crate::model_dir;
 use crate::progress::Progress;
+use crate::repacking;
 use domain::KvLayout;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use engine::cpu::CpuModel;
@@ -63,6 +64,11 @@ impl Model {
 
 /// Returns the digest of config and weights, and the weights.
 fn load_weights(files: &ModelFiles, name: &str) -> Result<([u8; 32], CpuModel), Box<dyn Error>> {
+    // What cannot be loaded is known before all of it is read.
+    let plan = CpuModel::plan(&files.spec, &files.checkpoint)?;
+    if let Some(told) = repacking::told(&plan) {
+        tracing::info!("{name}: {told}");
+    }
     let cache = model_dir::digest_cache();
     let mut progress = Progress::begin(format!("reading {name}"));
     let digest = files.checkpoint.digest(cache.as_deref(), &mut |done, total| progress.update(done, total))?;

@@ -1,13 +1,16 @@
 //! The files of a checkpoint: their names, their maps, and what tells one version of a file from another.
 
 use super::error::CheckpointError;
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+/// Most bytes that are read of the beginning of a file.
+const HEAD_BYTES_MAX: u64 = 64 << 20;
 
 /// What tells one version of a file from another without reading it. A write changes `mtime` and `ctime`; `ctime`
 /// cannot be set back by programs.
@@ -49,6 +52,20 @@ impl WeightsFile {
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let (map, identity) = map(path)?;
         Ok(Self { name, map, identity })
+    }
+}
+
+impl WeightsFile {
+    /// Copies the first bytes of a file into memory: one that is still being written must not be mapped.
+    pub(super) fn read_head(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let file = File::open(path)?;
+        let identity = FileIdentity::of(&file.metadata()?);
+        let mut bytes = Vec::new();
+        file.take(HEAD_BYTES_MAX).read_to_end(&mut bytes)?;
+        let mut map = MmapMut::map_anon(bytes.len().max(1))?;
+        map[..bytes.len()].copy_from_slice(&bytes);
+        Ok(Self { name, map: map.make_read_only()?, identity })
     }
 }
 

@@ -20,8 +20,9 @@ pub(super) use format::{format, format_name};
 pub(super) use names::hf_tensor;
 pub use value::Value;
 
+use super::FormatShare;
 use super::files::WeightsFile;
-use header::{GgufTensor, MAGIC, parse};
+use header::{GgufTensor, MAGIC, parse, parse_head};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,29 @@ impl GgufFile {
         let mut files = vec![first];
         split::add_parts(&path, &values, &mut files, &mut tensors)?;
         Ok(Self { path, files, values, tensors })
+    }
+
+    /// Reads a file of `length` bytes of which only the first have come, those with everything but weights among them.
+    /// Of a model that is split, only the tensors of this file are known.
+    ///
+    /// # Errors
+    ///
+    /// As of [`GgufFile::open`]; one that says "cut off" may mean that too few bytes have come.
+    pub fn open_head(path: &Path, length: u64) -> Result<Self, GgufError> {
+        let head = WeightsFile::read_head(path).map_err(|source| GgufError::Read { path: path.to_owned(), source })?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let (values, tensors) = parse_head(&head.map, length).map_err(|broken| broken.at(path))?;
+        Ok(Self { path: path.to_owned(), files: vec![head], values, tensors })
+    }
+
+    /// Returns the number formats of all tensors, whatever they are for; the one of most bytes first.
+    pub fn formats(&self) -> Vec<FormatShare> {
+        let share = |tensor: &GgufTensor| {
+            let known = format(tensor.kind);
+            let name = known.map_or_else(|| format_name(tensor.kind), |format| format.to_string());
+            ((name, known.is_some()), tensor.range.len() as u64)
+        };
+        FormatShare::collect(self.tensors.values().map(share))
     }
 
     /// Returns the name that all files of a split model begin with; `None`: it is one file.
@@ -194,12 +218,13 @@ impl GgufFile {
         self.tensors.get(tensor).map(|tensor| &tensor.shape[..])
     }
 
-    /// Returns the numbers of a small tensor, widened. `None`: there is none, or its format is not read.
+    /// Returns the numbers of a small tensor, widened. `None`: there is none, its format is not read, or its bytes have
+    /// not come.
     pub fn widened(&self, tensor: &str) -> Option<Vec<f32>> {
         let tensor = self.tensors.get(tensor)?;
         let format = format(tensor.kind)?;
         let mut numbers = vec![0.0; tensor.shape.iter().product()];
-        format.dequantise(&self.files[tensor.file].map[tensor.range.clone()], &mut numbers);
+        format.dequantise(self.files[tensor.file].map.get(tensor.range.clone())?, &mut numbers);
         Some(numbers)
     }
 }

@@ -44,6 +44,11 @@ impl<'a> TensorView<'a> {
         let_go(self.map, self.range.start + rows.start * bytes..self.range.start + rows.end * bytes);
     }
 
+    /// Returns whether its bytes are there: of a file of which only the first bytes have come, they are not.
+    pub fn is_here(&self) -> bool {
+        self.range.end <= self.map.len()
+    }
+
     /// Numbers of a row.
     pub fn width(&self) -> usize {
         self.shape.iter().skip(1).product()

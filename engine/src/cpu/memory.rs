@@ -49,6 +49,8 @@ pub(super) struct Slabs {
     map: Option<Arc<MmapRaw>>,
     /// Where the next part may begin.
     used: usize,
+    /// Bytes of all parts.
+    taken: usize,
 }
 
 impl Slabs {
@@ -56,6 +58,7 @@ impl Slabs {
     pub(super) fn part(&mut self, bytes: usize) -> io::Result<Memory> {
         if let Some(map) = self.map.as_ref().filter(|map| map.len() - self.used >= bytes) {
             let part = Memory { map: map.clone(), offset: self.used };
+            self.taken += bytes;
             self.used = (self.used + bytes).next_multiple_of(PART_ALIGN).min(map.len());
             return Ok(part);
         }
@@ -66,6 +69,13 @@ impl Slabs {
         self.used = slab.as_ptr().align_offset(HUGE_PAGE);
         self.map = Some(slab.map);
         self.part(bytes)
+    }
+}
+
+impl Slabs {
+    /// Returns the bytes of all parts.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
     }
 }
 

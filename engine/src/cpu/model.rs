@@ -73,10 +73,7 @@ impl CpuModel {
         checkpoint: &Checkpoint,
         progress: &mut dyn FnMut(f32),
     ) -> Result<CpuModel, LoadError> {
-        if spec.head_dim > HEAD_DIM_MAX || !spec.head_dim.is_multiple_of(2) {
-            let reason = format!("heads of {} numbers; even sizes up to {HEAD_DIM_MAX} are supported", spec.head_dim);
-            return Err(LoadError::Unsupported(reason));
-        }
+        check_head_dim(&spec)?;
         let mut weights = Weights::on(numa::host());
         let decoder = Decoder::bind(&spec, checkpoint, &mut weights, progress)?;
         let format = checkpoint.format().unwrap_or(WeightFormat::Plain(spec.dtype));
@@ -98,10 +95,27 @@ impl CpuModel {
         })
     }
 
+    /// Returns the bytes of memory that the weights take.
+    pub fn weight_bytes(&self) -> u64 {
+        let weights = &self.weights;
+        let norms: usize = weights.norms.iter().map(|norm| size_of_val(&norm[..])).sum();
+        let biases: usize = weights.linears.iter().map(PackedLinear::bias_bytes).sum();
+        (weights.slabs.taken() + norms + biases) as u64
+    }
+
     /// Returns the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
     }
+}
+
+/// Refuses heads that no kernel has.
+pub(super) fn check_head_dim(spec: &ModelSpec) -> Result<(), LoadError> {
+    if spec.head_dim <= HEAD_DIM_MAX && spec.head_dim.is_multiple_of(2) {
+        return Ok(());
+    }
+    let reason = format!("heads of {} numbers; even sizes up to {HEAD_DIM_MAX} are supported", spec.head_dim);
+    Err(LoadError::Unsupported(reason))
 }
 
 impl Weights {

@@ -42,16 +42,9 @@ impl PackedLinear {
     /// several memory nodes a panel lies in the node whose threads read it.
     pub(super) fn pack(matrices: &[LinearMatrix<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
         let inputs = matrices[0].weight.shape[1];
-        let form = |matrix: &LinearMatrix<'_>| Form::of(matrix.weight.format);
-        let (first, last) = (form(&matrices[0]), matrices.len() - 1);
-        let whole = |matrix: &LinearMatrix<'_>| matrix.weight.shape[0].is_multiple_of(PANEL);
-        let as_they_are = matrices.iter().all(|matrix| form(matrix) == first)
-            || matrices.iter().all(|matrix| form(matrix).prepared() == first.prepared())
-                && matrices[..last].iter().all(whole);
-        let all = matrices.iter().map(|matrix| matrix.weight.shape[0]).sum::<usize>().div_ceil(PANEL);
+        let all = panels_of(matrices);
         let (mut groups, mut first) = (Vec::new(), 0);
-        for matrices in matrices.chunk_by(|a, b| !as_they_are || form(a) == form(b)) {
-            let form = if as_they_are { form(&matrices[0]) } else { Form::F32 };
+        for (matrices, form) in groups_of(matrices) {
             let group = PanelGroup::pack(matrices, form, inputs, slabs, &|panel| host.in_node(first + panel, all))?;
             first += group.panels();
             groups.push(group);
@@ -67,6 +60,11 @@ impl PackedLinear {
     /// Outputs.
     pub(super) fn outputs(&self) -> usize {
         self.groups.iter().map(|group| group.outputs).sum()
+    }
+
+    /// Returns the bytes of all biases.
+    pub(super) fn bias_bytes(&self) -> usize {
+        self.groups.iter().map(|group| size_of_val(&group.bias[..])).sum()
     }
 
     /// Returns the bytes of all panels.
@@ -163,6 +161,24 @@ impl PanelGroup {
         let bias = self.bias.get(index * PANEL..).filter(|bias| !bias.is_empty());
         Panel { form: self.form, weights, start: bias.map_or(Start::Zero, |bias| Start::Bias(bias.as_ptr())) }
     }
+}
+
+/// Returns the groups that a layer of these matrices has, each with the form of its weights; see
+/// [`PackedLinear::pack`].
+pub(super) fn groups_of<'m, 'a>(matrices: &'m [LinearMatrix<'a>]) -> Vec<(&'m [LinearMatrix<'a>], Form)> {
+    let form = |matrix: &LinearMatrix<'_>| Form::of(matrix.weight.format);
+    let (first, last) = (form(&matrices[0]), matrices.len() - 1);
+    let whole = |matrix: &LinearMatrix<'_>| matrix.weight.shape[0].is_multiple_of(PANEL);
+    let as_they_are = matrices.iter().all(|matrix| form(matrix) == first)
+        || matrices.iter().all(|matrix| form(matrix).prepared() == first.prepared())
+            && matrices[..last].iter().all(whole);
+    let groups = matrices.chunk_by(|a, b| !as_they_are || form(a) == form(b));
+    groups.map(|matrices| (matrices, if as_they_are { form(&matrices[0]) } else { Form::F32 })).collect()
+}
+
+/// Returns how many panels the outputs of these matrices fill.
+pub(super) fn panels_of(matrices: &[LinearMatrix<'_>]) -> usize {
+    matrices.iter().map(|matrix| matrix.weight.shape[0]).sum::<usize>().div_ceil(PANEL)
 }
 
 /// One output's weights in the checkpoint.

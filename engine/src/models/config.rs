@@ -2,6 +2,7 @@
 //!
 //! What is deliberately absent: what a family makes of the values (that is in the family's file).
 
+use super::refusal::Refusal;
 use crate::spec::Activation;
 use domain::{Dtype, Token};
 use serde_json::{Map, Value};
@@ -53,6 +54,15 @@ pub enum ConfigError {
         /// What is supported.
         supported: String,
     },
+    /// Its model is not one that is served.
+    #[error(transparent)]
+    NotServed(Box<Refusal>),
+}
+
+impl From<Refusal> for ConfigError {
+    fn from(refusal: Refusal) -> Self {
+        Self::NotServed(Box::new(refusal))
+    }
 }
 
 /// A config.json, or another object in it.

@@ -2,6 +2,7 @@
 
 use super::config::{Config, ConfigError};
 use super::family::Family;
+use super::unsupported::{refuse_config, unknown_family};
 use super::{gemma2, gemma3, granite, llama, ministral3, mistral, olmo2, phi3, qwen2, qwen3, wrapper};
 use crate::spec::ModelSpec;
 
@@ -35,12 +36,12 @@ impl Family {
         let family = match (config.get("model_type"), architectures) {
             (None, None) => return Err(config.missing("model_type")),
             (None, Some(classes)) => {
-                by_class().ok_or_else(|| config.unsupported("architectures", classes, supported()))?
+                by_class().ok_or_else(|| unknown_family("architectures", &classes[0], config, supported()))?
             }
             (Some(model_type), _) => model_type
                 .as_str()
                 .and_then(Family::named)
-                .ok_or_else(|| config.unsupported("model_type", model_type, supported()))?,
+                .ok_or_else(|| unknown_family("model_type", model_type, config, supported()))?,
         };
         match architectures {
             Some(classes) if class != Some(family.architecture) => {
@@ -57,6 +58,7 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
     let text = wrapper::language_model(config)?;
     let model = text.as_ref().unwrap_or(config);
     let family = Family::of(model)?;
+    refuse_config(family.model_type, config)?;
     config.refuse_unsupported()?;
     let mut spec = (family.read)(model)?;
     if text.is_some() {

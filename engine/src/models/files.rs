@@ -54,6 +54,21 @@ impl ModelFiles {
         } else {
             (ModelDescription::of_dir(path)?, Checkpoint::open(path)?)
         };
+        Ok(Self::new(description, checkpoint))
+    }
+
+    /// Opens a GGUF file of `length` bytes of which only the first have come. Of weights, no bytes can be read.
+    ///
+    /// # Errors
+    ///
+    /// The model is not served, or too few bytes have come ([`GgufError`](crate::checkpoint::gguf::GgufError)).
+    pub fn load_head(path: &Path, length: u64) -> Result<Self, ModelError> {
+        let file = GgufFile::open_head(path, length)?;
+        let description = ModelDescription::of_gguf(&file)?;
+        Ok(Self::new(description, Checkpoint::from_gguf(file)?))
+    }
+
+    fn new(description: ModelDescription, checkpoint: Checkpoint) -> Self {
         let ModelDescription { path, name, mut spec, sampling } = description;
         // The weights know better than config.json, which tools that convert weights forget to update.
         spec.dtype = match checkpoint.format() {
@@ -70,7 +85,7 @@ impl ModelFiles {
                 "this model reads more than text, such as images; its language model alone is served"
             );
         }
-        Ok(Self { path, name, spec, sampling, checkpoint })
+        Self { path, name, spec, sampling, checkpoint }
     }
 }
 
@@ -115,7 +130,9 @@ impl ModelDescription {
 /// Source: Hugging Face transformers, `modeling_utils.py`, `tie_weights`.
 fn has_own_head(checkpoint: &Checkpoint) -> bool {
     match (checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)) {
-        (Ok(head), Ok(embedding)) => head.format != embedding.format || !head.rows().eq(embedding.rows()),
+        (Ok(head), Ok(embedding)) if head.is_here() && embedding.is_here() => {
+            head.format != embedding.format || !head.rows().eq(embedding.rows())
+        }
         _ => false,
     }
 }

@@ -5,6 +5,8 @@
 use super::config::{Config, ConfigError};
 use super::error::ModelError;
 use super::families;
+use super::refusal::Refusal;
+use super::unsupported::{refuse_gguf, unknown_architecture};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
 use crate::spec::{ModelSpec, RopeScaling};
 use serde_json::{Map, Value, json};
@@ -49,8 +51,12 @@ const ENDS: [&str; 9] = [
 
 /// Returns the model in the file.
 pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
-    let config = Config::parse(config(file)?.to_string().as_bytes());
     let refused = |source: ConfigError| ModelError::Config { path: file.path().to_owned(), source };
+    if let Some(refusal) = refuse_gguf(file)? {
+        return Err(refused(refusal.into()));
+    }
+    let model_type = model_type(file.architecture()?).map_err(|refusal| refused(refusal.into()))?;
+    let config = Config::parse(config(file, model_type)?.to_string().as_bytes());
     let spec = config.and_then(|config| families::read_spec(&config, None)).map_err(refused)?;
     let mut spec = ModelSpec { norm_offset: 0.0, ..spec };
     // Llama 3.1's scaling is kept as a factor for each frequency.
@@ -67,14 +73,16 @@ pub(super) fn read_spec(file: &GgufFile) -> Result<ModelSpec, ModelError> {
     Ok(spec)
 }
 
-/// Returns the config.json that describes the model.
-fn config(file: &GgufFile) -> Result<Value, GgufError> {
-    let architecture = file.architecture()?;
+/// Returns the `model_type` of an architecture.
+fn model_type(architecture: &str) -> Result<&'static str, Refusal> {
     let known = ARCHITECTURES.into_iter().find(|(name, _)| *name == architecture);
-    let (_, model_type) = known.ok_or_else(|| {
-        let known = ARCHITECTURES.map(|(name, _)| name).join(", ");
-        file.value_error("general.architecture", format!("{architecture:?}"), format!("one of {known}"))
-    })?;
+    let supported = || ARCHITECTURES.map(|(name, _)| name).join(", ");
+    known.map(|(_, model_type)| model_type).ok_or_else(|| unknown_architecture(architecture, supported()))
+}
+
+/// Returns the config.json that describes the model.
+fn config(file: &GgufFile, model_type: &str) -> Result<Value, GgufError> {
+    let architecture = file.architecture()?;
     let key = |key: &str| format!("{architecture}.{key}");
     let (heads, head_dim) = (file.required("attention.head_count")?, file.head_dim()? as u64);
     if let Some(values) = file.hyperparameter("attention.value_length")?.filter(|values| *values != head_dim) {

@@ -23,14 +23,17 @@ mod olmo2;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod refusal;
 mod rope;
 pub mod tensors;
 #[cfg(test)]
 mod tests;
+mod unsupported;
 mod wrapper;
 
 pub use error::ModelError;
 pub use families::{FAMILIES, read_spec};
 pub use family::Family;
 pub use files::{ModelDescription, ModelFiles};
-pub use info::{ModelInfo, TensorRow};
+pub use info::{ModelInfo, Outline, TensorRow};
+pub use refusal::{Feature, Refusal};

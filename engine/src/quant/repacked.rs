@@ -84,6 +84,24 @@ impl Repacked {
         packed
     }
 
+    /// Returns the largest change of a number by repacking whole blocks, as a share of the largest magnitude of its 32.
+    pub(crate) fn error_of(self, bytes: &[u8]) -> f32 {
+        let packed = self.repack(bytes);
+        let mut numbers = vec![0.0; packed.len() / Q8_0::BYTES * Q8_0::NUMBERS];
+        self.dequantise(bytes, &mut numbers);
+        let mut kept = [0.0; Q8_0::NUMBERS];
+        let mut error = 0.0f32;
+        for (numbers, block) in numbers.chunks_exact(Q8_0::NUMBERS).zip(packed.chunks_exact(Q8_0::BYTES)) {
+            Q8_0::read(block).dequantise(&mut kept);
+            let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
+            let change = numbers.iter().zip(&kept).fold(0.0f32, |most, (number, kept)| most.max((number - kept).abs()));
+            if largest > 0.0 {
+                error = error.max(change / largest);
+            }
+        }
+        error
+    }
+
     fn of_candle(self) -> GgmlDType {
         match self {
             Self::Q5_0 => GgmlDType::Q5_0,

@@ -58,7 +58,7 @@ fn a_length_that_does_not_fit_is_refused() {
 }
 
 /// Blocks of random bits with scales like those of a model.
-fn random_blocks(format: Repacked, blocks: usize) -> Vec<u8> {
+pub(crate) fn random_blocks(format: Repacked, blocks: usize) -> Vec<u8> {
     let (size, halves): (usize, &[usize]) = match format {
         Repacked::Q5_0 => (22, &[0]),
         Repacked::Q5_1 => (24, &[0, 2]),

@@ -2,7 +2,7 @@
 
 mod server;
 
-use hub::{Hub, HubError, ModelName, Notice};
+use hub::{Hub, HubError, ModelName, Notice, Preview};
 use server::{FakeHub, Fault};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ impl Rig {
     }
 
     fn pull(&self, name: &str) -> Result<PathBuf, HubError> {
-        self.with(&[]).pull(&model(name), &mut |_| ())
+        self.with(&[]).pull(&model(name), all, &mut |_| ())
     }
 
     fn repo(&self) -> PathBuf {
@@ -53,6 +53,16 @@ impl Rig {
         let blobs = fs::read_dir(self.repo().join("blobs")).into_iter().flatten().flatten();
         blobs.map(|blob| blob.path()).find(|path| path.extension().is_some_and(|end| end == "incomplete"))
     }
+}
+
+/// A GGUF file that is longer than what a preview fetches of it.
+fn long_gguf() -> Vec<u8> {
+    (0..17_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Approves of every model.
+fn all(_: &Preview) -> Result<(), HubError> {
+    Ok(())
 }
 
 fn model(name: &str) -> ModelName {
@@ -70,7 +80,7 @@ fn a_model_comes_once_and_lies_where_other_tools_look() {
     assert_eq!(hub.cached(&model("o/n")), None);
     let mut heard = Vec::new();
     let folder = hub
-        .pull(&model("o/n"), &mut |notice| match notice {
+        .pull(&model("o/n"), all, &mut |notice| match notice {
             Notice::Found { files, bytes, missing } => heard.push((files as u64, bytes, missing)),
             Notice::Bytes(done) => heard.push((0, done, 0)),
             other => panic!("{other:?}"),
@@ -158,7 +168,7 @@ fn a_hub_that_is_busy_is_asked_again() {
     rig.hub.refuse([Fault::Status(429, "retry-after: 0\r\n"), Fault::Status(503, "")]);
     rig.hub.fail([Fault::Status(500, "")]);
     let mut waits = Vec::new();
-    let pulled = rig.with(&[]).pull(&model("o/n"), &mut |notice| {
+    let pulled = rig.with(&[]).pull(&model("o/n"), all, &mut |notice| {
         if let Notice::Waiting { reason, .. } = notice {
             waits.push(reason.to_owned());
         }
@@ -176,7 +186,7 @@ fn a_refusal_says_what_helps() {
     let rig = Rig::new();
     let refused = |status, headers, token: &[(&str, &str)]| {
         rig.hub.refuse([Fault::Status(status, headers)]);
-        rig.with(token).pull(&model("o/n"), &mut |_| ()).expect_err("refused").to_string()
+        rig.with(token).pull(&model("o/n"), all, &mut |_| ()).expect_err("refused").to_string()
     };
     let token = [("HF_TOKEN", "wrong")];
     assert!(refused(401, "", &[]).ends_with("or it is private: check the name, or set HF_TOKEN"));
@@ -185,7 +195,7 @@ fn a_refusal_says_what_helps() {
     let gated = refused(403, "x-error-code: GatedRepo\r\n", &token);
     assert!(gated.contains("gated: ask for access at http://") && gated.contains("/o/n"), "{gated}");
     assert!(refused(418, "", &[]).contains("status 418"));
-    let gone = rig.with(&[("HF_ENDPOINT", "http://127.0.0.1:1")]).pull(&model("o/n"), &mut |_| ());
+    let gone = rig.with(&[("HF_ENDPOINT", "http://127.0.0.1:1")]).pull(&model("o/n"), all, &mut |_| ());
     let gone = gone.expect_err("nobody listens").to_string();
     assert!(gone.starts_with("http://127.0.0.1:1 is not reached (3 tries): "), "{gone}");
 }
@@ -194,11 +204,11 @@ fn a_refusal_says_what_helps() {
 fn without_network_what_is_here_is_enough() {
     let rig = Rig::new();
     let offline = rig.with(&[("HF_HUB_OFFLINE", "1")]);
-    let error = offline.pull(&model("o/n"), &mut |_| ()).expect_err("nothing is here").to_string();
+    let error = offline.pull(&model("o/n"), all, &mut |_| ()).expect_err("nothing is here").to_string();
     assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
     let folder = rig.pull("o/n").expect("pulled");
     rig.hub.requests();
-    assert_eq!(offline.pull(&model("o/n"), &mut |_| ()).expect("it is here"), folder);
+    assert_eq!(offline.pull(&model("o/n"), all, &mut |_| ()).expect("it is here"), folder);
     assert_eq!(rig.hub.requests().len(), 0);
 }
 
@@ -259,4 +269,46 @@ fn gguf_models_are_pulled_listed_and_removed() {
     assert_eq!(hub.cache().remove("o/n").expect("none"), None);
     assert_eq!(hub.cache().list().expect("listed"), []);
     assert!(!Path::new(&rig.repo()).exists());
+}
+
+#[test]
+fn a_preview_of_a_folder_is_all_but_the_weights() {
+    let rig = Rig::new();
+    let hub = rig.with(&[]);
+    let preview = hub.preview(&model("o/n"), &mut |_| ()).expect("previewed");
+    assert_eq!((preview.gguf_bytes, preview.weight_files), (None, 1));
+    assert_eq!(preview.weight_bytes, rig.weights.len() as u64);
+    assert_eq!(fs::read(preview.path.join("config.json")).expect("read"), CONFIG);
+    assert!(!preview.path.join("model.safetensors").exists() && rig.incomplete().is_none());
+    assert!(rig.hub.transfers().iter().all(|request| request.path.ends_with(".json")), "no byte of weights came");
+    assert_eq!(hub.cached(&model("o/n")), None, "it is not complete");
+
+    let refused = hub.pull(&model("o/n"), |_| Err(HubError::NoHome), &mut |_| ());
+    assert!(matches!(refused, Err(HubError::NoHome)));
+    assert_eq!(rig.hub.transfers().len(), 0, "what is refused is not fetched");
+
+    let folder = rig.pull("o/n").expect("pulled");
+    assert_eq!(fs::read(folder.join("model.safetensors")).expect("read"), rig.weights);
+    assert!(rig.hub.requests().iter().all(|request| !request.path.ends_with(".json")), "nothing comes twice");
+    assert_eq!(hub.cached(&model("o/n")), Some(folder));
+}
+
+#[test]
+fn a_preview_of_a_gguf_file_is_its_beginning_and_the_rest_goes_on_there() {
+    let (rig, bytes) = (Rig::new(), long_gguf());
+    rig.hub.publish(&"d".repeat(40), &[("n-Q8_0.gguf", &bytes)]);
+    let hub = rig.with(&[]);
+    for _ in 0..2 {
+        let preview = hub.preview(&model("o/n"), &mut |_| ()).expect("previewed");
+        assert_eq!((preview.gguf_bytes, preview.weight_bytes), (Some(17_000_000), 17_000_000));
+        assert_eq!(fs::read(&preview.path).expect("read"), bytes[..16 << 20]);
+    }
+    assert_eq!(ranges(&rig.hub.transfers()), [None], "the second preview takes what is here");
+    assert_eq!(hub.cached(&model("o/n")), None, "it is not complete");
+
+    let file = rig.pull("o/n").expect("pulled");
+    assert_eq!(fs::read(&file).expect("read"), bytes);
+    assert_eq!(ranges(&rig.hub.transfers()), [Some("bytes=16777216-")]);
+    let preview = hub.preview(&model("o/n"), &mut |_| ()).expect("previewed");
+    assert_eq!(fs::read(preview.path).expect("read").len(), bytes.len(), "it is complete");
 }

@@ -38,6 +38,11 @@ type Parsed = (BTreeMap<String, Value>, BTreeMap<String, GgufTensor>);
 
 /// Reads the header of a file that is all of `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Broken> {
+    parse_head(bytes, bytes.len())
+}
+
+/// Reads the header of a file of `length` bytes, of which `bytes` are the first.
+pub(super) fn parse_head(bytes: &[u8], length: usize) -> Result<Parsed, Broken> {
     let mut reader = Reader::new(bytes);
     reader.part("its first bytes");
     let magic = bytes.get(..MAGIC.len()).ok_or_else(|| Broken::Other(format!("it has {} bytes", bytes.len())))?;
@@ -80,7 +85,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, Broken> {
     for info in infos {
         reader.part(&info.name);
         let next = offsets.get(offsets.partition_point(|&offset| offset <= info.offset)).copied();
-        let tensor = info.locate(&reader, data, next, bytes.len())?;
+        let tensor = info.locate(&reader, data, next, length)?;
         if tensors.insert(info.name, tensor).is_some() {
             return Err(reader.broken("it is there twice"));
         }

@@ -3,5 +3,5 @@
 pub(in crate::cpu) mod effort;
 mod invariance;
 mod plans;
-mod rig;
+pub(super) mod rig;
 mod steps;

@@ -22,7 +22,7 @@ pub(super) fn model(family: &str, shape: &str, dtype: Dtype) -> Arc<CpuModel> {
 }
 
 /// Returns the random model of this family and shape, open. Its directory is gone, its maps are not.
-pub(super) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
+pub(in crate::cpu) fn files(family: &str, shape: &str, dtype: Dtype) -> ModelFiles {
     files_with(family, shape, dtype, |_| {})
 }
 
