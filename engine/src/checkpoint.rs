@@ -1,5 +1,6 @@
 //! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files;
-//! memory-mapped, and with a digest of what they hold. Tensors have their Hugging Face names in both.
+//! memory-mapped, and with a digest of what they hold. Tensors have their Hugging Face names in both. A quantised
+//! matrix is one of them, whatever it is stored as.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
@@ -9,12 +10,14 @@ mod error;
 mod files;
 pub mod gguf;
 mod names;
+mod quantised;
 mod tensor;
 #[cfg(test)]
 mod tests;
 
 pub use error::{CheckpointError, IndexError};
 pub(crate) use names::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
+pub use quantised::{Quantisation, QuantisedError};
 pub(crate) use tensor::LET_GO_BYTES;
 pub use tensor::TensorView;
 
@@ -22,12 +25,15 @@ use crate::quant::WeightFormat;
 use domain::Dtype;
 use files::{WeightsFile, read};
 use gguf::{GgufError, GgufFile};
+use quantised::QuantisedTensor;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use tensor::RowOrder;
+use std::sync::Arc;
+use tensor::{RowOrder, Source};
 
 /// An open checkpoint. Its files stay mapped as long as it lives; they must not be changed in place meanwhile (a new
 /// version belongs in new files), since the maps would change with them.
@@ -40,6 +46,8 @@ pub struct Checkpoint {
     /// In order of their names.
     files: Vec<WeightsFile>,
     tensors: BTreeMap<String, Tensor>,
+    /// Matrices that several tensors make, which are not among `tensors` then.
+    quantised: BTreeMap<String, QuantisedTensor>,
 }
 
 /// Where a tensor lies.
@@ -62,6 +70,22 @@ enum StoredFormat {
     Unsupported(String),
 }
 
+impl fmt::Display for StoredFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Supported(format) => format.fmt(f),
+            Self::Unsupported(format) => f.write_str(format),
+        }
+    }
+}
+
+impl Tensor {
+    /// Returns whether it is in this number format, as the file spells it.
+    fn is(&self, format: &str) -> bool {
+        self.format.to_string() == format
+    }
+}
+
 /// The tensors of a checkpoint that are in one number format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatShare {
@@ -69,6 +93,8 @@ pub struct FormatShare {
     pub format: String,
     /// Whether it can be run.
     pub is_read: bool,
+    /// What it is packed as when a model is loaded, where that is another format.
+    pub packed: Option<WeightFormat>,
     /// How many tensors.
     pub tensors: usize,
     /// Bytes of all of them.
@@ -131,7 +157,7 @@ impl Checkpoint {
             }
             files.push(file);
         }
-        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors })
+        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors, quantised: BTreeMap::new() })
     }
 
     /// Returns the weights of an open GGUF file.
@@ -152,47 +178,67 @@ impl Checkpoint {
             let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
             tensors.insert(hf.name, Tensor { file: tensor.file, format, shape, range, order: hf.order });
         }
-        Ok(Self { path: file.path().to_owned(), has_config: false, files: file.files, tensors })
+        let (path, files) = (file.path().to_owned(), file.files);
+        Ok(Self { path, has_config: false, files, tensors, quantised: BTreeMap::new() })
     }
 
-    /// Returns the tensor `name`. Errors: it is missing, or in a number format that is not read.
+    /// Returns the tensor `name`. Errors: it is missing, in a number format that is not read, or quantised and
+    /// inconsistent.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
-        let tensor = self
-            .tensors
-            .get(name)
-            .ok_or_else(|| CheckpointError::NoTensor { path: self.path.clone(), tensor: name.to_owned() })?;
-        let file = &self.files[tensor.file];
+        if let Some(tensor) = self.quantised.get(name) {
+            let matrix = tensor.matrix(&self.files).map_err(|reason| {
+                let path = self.file_path(tensor.file());
+                CheckpointError::Quantised { path, tensor: name.to_owned(), reason }
+            })?;
+            let (format, shape) = (matrix.format(), vec![matrix.outputs, matrix.inputs]);
+            return Ok(TensorView { format, shape, source: Source::Quantised(Arc::new(matrix)) });
+        }
+        let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         let format = match &tensor.format {
             StoredFormat::Supported(format) => *format,
             StoredFormat::Unsupported(format) => {
                 return Err(CheckpointError::UnsupportedFormat {
-                    path: if self.has_config {
-                        self.path.join(&file.name)
-                    } else {
-                        self.path.with_file_name(&file.name)
-                    },
+                    path: self.file_path(tensor.file),
                     tensor: name.to_owned(),
                     format: format.clone(),
                 });
             }
         };
-        let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
-        Ok(TensorView { format, shape, map: &file.map, range, order: tensor.order })
+        let (shape, range, map) = (tensor.shape.clone(), tensor.range.clone(), &self.files[tensor.file].map);
+        Ok(TensorView { format, shape, source: Source::Stored { map, range, order: tensor.order } })
+    }
+
+    /// Returns an error: there is no tensor `name`, or parts of it of which nothing says what they mean.
+    fn missing(&self, name: &str) -> CheckpointError {
+        let (path, tensor) = (self.path.clone(), name.to_owned());
+        let part = |part: &&str| self.tensors.contains_key(&format!("{}{part}", name.trim_end_matches("weight")));
+        match ["qweight", "weight_packed"].into_iter().find(|name| part(name)) {
+            Some(part) => CheckpointError::Unexplained { path, tensor, part },
+            None => CheckpointError::NoTensor { path, tensor },
+        }
+    }
+
+    /// Returns the path of a weights file.
+    fn file_path(&self, file: usize) -> PathBuf {
+        let name = &self.files[file].name;
+        if self.has_config { self.path.join(name) } else { self.path.with_file_name(name) }
     }
 
     /// Returns whether there is a tensor `name`, in whatever number format.
     pub fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(name) || self.quantised.contains_key(name)
     }
 
     /// Names of all tensors, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        let all: BTreeSet<_> = self.tensors.keys().chain(self.quantised.keys()).collect();
+        all.into_iter().map(String::as_str)
     }
 
     /// Returns the bytes of all tensors.
     pub fn bytes(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.range.len() as u64).sum()
+        let quantised: u64 = self.quantised.values().map(QuantisedTensor::bytes).sum();
+        quantised + self.tensors.values().map(|tensor| tensor.range.len() as u64).sum::<u64>()
     }
 
     /// Number of weights files.
@@ -200,30 +246,45 @@ impl Checkpoint {
         self.files.len()
     }
 
-    /// The number formats that the tensors are in, the one of most bytes first.
+    /// Returns the number formats that the tensors are in, the one of most bytes first. A quantised matrix counts as
+    /// one tensor; its zero points are looked at.
     pub fn formats(&self) -> Vec<FormatShare> {
-        let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
+        let mut shares: Vec<FormatShare> = Vec::new();
+        let mut add = |format: String, is_read, packed, bytes| {
+            let same = |share: &&mut FormatShare| share.format == format && share.packed == packed;
+            match shares.iter_mut().find(same) {
+                Some(share) => (share.tensors, share.bytes) = (share.tensors + 1, share.bytes + bytes),
+                None => shares.push(FormatShare { format, is_read, packed, tensors: 1, bytes }),
+            }
+        };
         for tensor in self.tensors.values() {
-            let format = match &tensor.format {
-                StoredFormat::Supported(format) => (format.to_string(), true),
-                StoredFormat::Unsupported(format) => (format.clone(), false),
+            let packed = match tensor.format {
+                StoredFormat::Supported(WeightFormat::Repacked(_)) => Some(WeightFormat::Q8_0),
+                _ => None,
             };
-            let (tensors, bytes) = shares.entry(format).or_default();
-            *tensors += 1;
-            *bytes += tensor.range.len() as u64;
+            let is_read = matches!(tensor.format, StoredFormat::Supported(_));
+            add(tensor.format.to_string(), is_read, packed, tensor.range.len() as u64);
         }
-        let share = |((format, is_read), (tensors, bytes))| FormatShare { format, is_read, tensors, bytes };
-        let mut shares: Vec<FormatShare> = shares.into_iter().map(share).collect();
+        for tensor in self.quantised.values() {
+            let (format, packed) = tensor.formats(&self.files);
+            add(format, packed.is_some(), packed, tensor.bytes());
+        }
         shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
         shares
     }
 
-    /// The number format that most bytes of the weights are in; `None` if no tensor is in a format that is read.
+    /// Returns the number format that most bytes of the weights are in, of quantised matrices the one that they are
+    /// packed as; `None` if no tensor is in a format that is read.
     pub fn format(&self) -> Option<WeightFormat> {
-        let mut bytes: HashMap<WeightFormat, usize> = HashMap::new();
+        let mut bytes: HashMap<WeightFormat, u64> = HashMap::new();
         for tensor in self.tensors.values() {
             if let StoredFormat::Supported(format) = tensor.format {
-                *bytes.entry(format).or_default() += tensor.range.len();
+                *bytes.entry(format).or_default() += tensor.range.len() as u64;
+            }
+        }
+        for tensor in self.quantised.values() {
+            if let (_, Some(format)) = tensor.formats(&self.files) {
+                *bytes.entry(format).or_default() += tensor.bytes();
             }
         }
         bytes.into_iter().max_by_key(|&(format, bytes)| (bytes, format.block_bytes())).map(|(format, _)| format)

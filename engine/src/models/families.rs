@@ -54,7 +54,6 @@ impl Family {
 /// one that config.json names, f32 where it names none.
 pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSpec, ConfigError> {
     let family = Family::of(config)?;
-    config.refuse_unsupported()?;
     let mut spec = (family.read)(config)?;
     if let Some(generation) = generation {
         for token in generation.tokens("eos_token_id", spec.vocab)? {

@@ -20,6 +20,7 @@ mod llama;
 mod mistral;
 mod olmo2;
 mod phi3;
+mod quantisation;
 mod qwen2;
 mod qwen3;
 pub mod tensors;

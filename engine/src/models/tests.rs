@@ -163,8 +163,6 @@ fn what_is_not_supported_is_named_with_what_is() {
     let reward = json!({"architectures": ["LlamaForSequenceClassification"]});
     check_refused("llama", reward, &["architectures", "LlamaForSequenceClassification", "LlamaForCausalLM"]);
     check_refused("llama", json!({"hidden_act": "gelu"}), &["hidden_act", "gelu", "silu"]);
-    let quantised = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
-    check_refused("llama", quantised, &["quantization_config", "gptq", "f32, f16 or bf16"]);
     let yarn = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}});
     check_refused("qwen2", yarn, &["rope_scaling.rope_type", "yarn", "default, linear, llama3"]);
     let legacy = json!({"rope_scaling": {"type": "dynamic", "factor": 4.0}});
