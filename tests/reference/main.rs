@@ -5,6 +5,7 @@ mod cases;
 mod gguf;
 mod gguf_writer;
 mod golden;
+mod quantised;
 mod run;
 
 use cases::Case;
