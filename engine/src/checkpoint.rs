@@ -1,6 +1,6 @@
 //! Checkpoints on disk: Hugging Face directories with safetensors in one or many files, and GGUF files;
 //! memory-mapped, and with a digest of what they hold. Tensors have the names that a Hugging Face checkpoint of a
-//! language model alone has.
+//! language model alone has. A quantised matrix is one of them, whatever it is stored as.
 //!
 //! What is deliberately absent: what the tensors mean (`models` knows their names and shapes) and config.json, of which
 //! only the bytes are read, for the digest.
@@ -11,6 +11,7 @@ mod files;
 pub mod gguf;
 mod names;
 mod parts;
+mod quantised;
 mod tensor;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ mod tests;
 pub use error::{CheckpointError, IndexError};
 pub(crate) use names::{CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE};
 pub use parts::OtherParts;
+pub use quantised::{Quantisation, QuantisedError};
 pub(crate) use tensor::LET_GO_BYTES;
 pub use tensor::TensorView;
 
@@ -25,12 +27,15 @@ use crate::quant::WeightFormat;
 use domain::Dtype;
 use files::{WeightsFile, read};
 use gguf::{GgufError, GgufFile};
+use quantised::QuantisedTensor;
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use tensor::RowOrder;
+use std::sync::Arc;
+use tensor::{RowOrder, Source};
 
 /// An open checkpoint. Its files stay mapped as long as it lives; they must not be changed in place meanwhile (a new
 /// version belongs in new files), since the maps would change with them.
@@ -44,6 +49,8 @@ pub struct Checkpoint {
     files: Vec<WeightsFile>,
     tensors: BTreeMap<String, Tensor>,
     other_parts: OtherParts,
+    /// Matrices that several tensors make, which are not among `tensors` then.
+    quantised: BTreeMap<String, QuantisedTensor>,
 }
 
 /// Where a tensor lies.
@@ -66,6 +73,22 @@ enum StoredFormat {
     Unsupported(String),
 }
 
+impl fmt::Display for StoredFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Supported(format) => format.fmt(f),
+            Self::Unsupported(format) => f.write_str(format),
+        }
+    }
+}
+
+impl Tensor {
+    /// Returns whether it is in this number format, as the file spells it.
+    fn is(&self, format: &str) -> bool {
+        self.format.to_string() == format
+    }
+}
+
 /// The tensors of a checkpoint that are in one number format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatShare {
@@ -73,6 +96,8 @@ pub struct FormatShare {
     pub format: String,
     /// Whether it can be run.
     pub is_read: bool,
+    /// What it is packed as when a model is loaded, where that is another format.
+    pub packed: Option<WeightFormat>,
     /// How many tensors.
     pub tensors: usize,
     /// Bytes of all of them.
@@ -136,7 +161,7 @@ impl Checkpoint {
             files.push(file);
         }
         let other_parts = OtherParts::default();
-        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors, other_parts })
+        Ok(Self { path: dir.to_owned(), has_config: true, files, tensors, other_parts, quantised: BTreeMap::new() })
     }
 
     /// Returns the weights of an open GGUF file.
@@ -158,37 +183,54 @@ impl Checkpoint {
             tensors.insert(hf.name, Tensor { file: tensor.file, format, shape, range, order: hf.order });
         }
         let (path, other_parts) = (file.path().to_owned(), OtherParts::default());
-        Ok(Self { path, has_config: false, files: file.files, tensors, other_parts })
+        Ok(Self { path, has_config: false, files: file.files, tensors, other_parts, quantised: BTreeMap::new() })
     }
 
-    /// Returns the tensor `name`. Errors: it is missing, or in a number format that is not read.
+    /// Returns the tensor `name`. Errors: it is missing, in a number format that is not read, or quantised and
+    /// inconsistent.
     pub fn tensor(&self, name: &str) -> Result<TensorView<'_>, CheckpointError> {
-        let tensor = self
-            .tensors
-            .get(name)
-            .ok_or_else(|| CheckpointError::NoTensor { path: self.path.clone(), tensor: name.to_owned() })?;
-        let file = &self.files[tensor.file];
+        if let Some(tensor) = self.quantised.get(name) {
+            let matrix = tensor.matrix(&self.files).map_err(|reason| {
+                let path = self.file_path(tensor.file());
+                CheckpointError::Quantised { path, tensor: name.to_owned(), reason }
+            })?;
+            let (format, shape) = (matrix.format(), vec![matrix.outputs, matrix.inputs]);
+            return Ok(TensorView { format, shape, source: Source::Quantised(Arc::new(matrix)) });
+        }
+        let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         let format = match &tensor.format {
             StoredFormat::Supported(format) => *format,
             StoredFormat::Unsupported(format) => {
                 return Err(CheckpointError::UnsupportedFormat {
-                    path: if self.has_config {
-                        self.path.join(&file.name)
-                    } else {
-                        self.path.with_file_name(&file.name)
-                    },
+                    path: self.file_path(tensor.file),
                     tensor: name.to_owned(),
                     format: format.clone(),
                 });
             }
         };
-        let (shape, range) = (tensor.shape.clone(), tensor.range.clone());
-        Ok(TensorView { format, shape, map: &file.map, range, order: tensor.order })
+        let (shape, range, map) = (tensor.shape.clone(), tensor.range.clone(), &self.files[tensor.file].map);
+        Ok(TensorView { format, shape, source: Source::Stored { map, range, order: tensor.order } })
+    }
+
+    /// Returns an error: there is no tensor `name`, or parts of it of which nothing says what they mean.
+    fn missing(&self, name: &str) -> CheckpointError {
+        let (path, tensor) = (self.path.clone(), name.to_owned());
+        let part = |part: &&str| self.tensors.contains_key(&format!("{}{part}", name.trim_end_matches("weight")));
+        match ["qweight", "weight_packed"].into_iter().find(|name| part(name)) {
+            Some(part) => CheckpointError::Unexplained { path, tensor, part },
+            None => CheckpointError::NoTensor { path, tensor },
+        }
+    }
+
+    /// Returns the path of a weights file.
+    fn file_path(&self, file: usize) -> PathBuf {
+        let name = &self.files[file].name;
+        if self.has_config { self.path.join(name) } else { self.path.with_file_name(name) }
     }
 
     /// Returns whether there is a tensor `name`, in whatever number format.
     pub fn has(&self, name: &str) -> bool {
-        self.tensors.contains_key(name)
+        self.tensors.contains_key(name) || self.quantised.contains_key(name)
     }
 
     /// Returns what is there besides the language model, and is not served. No other method counts it.
@@ -198,12 +240,14 @@ impl Checkpoint {
 
     /// Names of all tensors, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        let all: BTreeSet<_> = self.tensors.keys().chain(self.quantised.keys()).collect();
+        all.into_iter().map(String::as_str)
     }
 
     /// Returns the bytes of all tensors.
     pub fn bytes(&self) -> u64 {
-        self.tensors.values().map(|tensor| tensor.range.len() as u64).sum()
+        let quantised: u64 = self.quantised.values().map(QuantisedTensor::bytes).sum();
+        quantised + self.tensors.values().map(|tensor| tensor.range.len() as u64).sum::<u64>()
     }
 
     /// Number of weights files.
@@ -211,24 +255,35 @@ impl Checkpoint {
         self.files.len()
     }
 
-    /// The number formats that the tensors are in, the one of most bytes first.
+    /// Returns the number formats that the tensors are in, the one of most bytes first. A quantised matrix counts as
+    /// one tensor; its zero points are looked at.
     pub fn formats(&self) -> Vec<FormatShare> {
-        let share = |tensor: &Tensor| {
-            let format = match &tensor.format {
-                StoredFormat::Supported(format) => (format.to_string(), true),
-                StoredFormat::Unsupported(format) => (format.clone(), false),
+        let stored = self.tensors.values().map(|tensor| {
+            let known = match tensor.format {
+                StoredFormat::Supported(format) => Some(format),
+                StoredFormat::Unsupported(_) => None,
             };
-            (format, tensor.range.len() as u64)
-        };
-        FormatShare::collect(self.tensors.values().map(share))
+            FormatShare::of(tensor.format.to_string(), known, tensor.range.len() as u64)
+        });
+        let quantised = self.quantised.values().map(|tensor| {
+            let (format, packed) = tensor.formats(&self.files);
+            FormatShare { format, is_read: packed.is_some(), packed, tensors: 1, bytes: tensor.bytes() }
+        });
+        FormatShare::sum(stored.chain(quantised))
     }
 
-    /// The number format that most bytes of the weights are in; `None` if no tensor is in a format that is read.
+    /// Returns the number format that most bytes of the weights are in, of quantised matrices the one that they are
+    /// packed as; `None` if no tensor is in a format that is read.
     pub fn format(&self) -> Option<WeightFormat> {
-        let mut bytes: HashMap<WeightFormat, usize> = HashMap::new();
+        let mut bytes: HashMap<WeightFormat, u64> = HashMap::new();
         for tensor in self.tensors.values() {
             if let StoredFormat::Supported(format) = tensor.format {
-                *bytes.entry(format).or_default() += tensor.range.len();
+                *bytes.entry(format).or_default() += tensor.range.len() as u64;
+            }
+        }
+        for tensor in self.quantised.values() {
+            if let (_, Some(format)) = tensor.formats(&self.files) {
+                *bytes.entry(format).or_default() += tensor.bytes();
             }
         }
         bytes.into_iter().max_by_key(|&(format, bytes)| (bytes, format.block_bytes())).map(|(format, _)| format)
@@ -241,16 +296,26 @@ impl Checkpoint {
 }
 
 impl FormatShare {
-    /// Counts tensors, given as their format, whether it is read, and their bytes; the format of most bytes first.
-    fn collect(tensors: impl Iterator<Item = ((String, bool), u64)>) -> Vec<Self> {
-        let mut shares: BTreeMap<(String, bool), (usize, u64)> = BTreeMap::new();
-        for (format, more) in tensors {
-            let (tensors, bytes) = shares.entry(format).or_default();
-            *tensors += 1;
-            *bytes += more;
+    /// Returns the share of one tensor that is in a file as it is, by its format's name. `known`: the format, if it is
+    /// one that is read.
+    fn of(format: String, known: Option<WeightFormat>, bytes: u64) -> Self {
+        let packed = matches!(known, Some(WeightFormat::Repacked(_))).then_some(WeightFormat::Q8_0);
+        Self { format, is_read: known.is_some(), packed, tensors: 1, bytes }
+    }
+
+    /// Adds up shares of the same format, that of most bytes first.
+    fn sum(all: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut shares: Vec<Self> = Vec::new();
+        for one in all {
+            let same = |share: &&mut Self| share.format == one.format && share.packed == one.packed;
+            match shares.iter_mut().find(same) {
+                Some(share) => {
+                    share.tensors += one.tensors;
+                    share.bytes += one.bytes;
+                }
+                None => shares.push(one),
+            }
         }
-        let share = |((format, is_read), (tensors, bytes))| Self { format, is_read, tensors, bytes };
-        let mut shares: Vec<Self> = shares.into_iter().map(share).collect();
         shares.sort_by_key(|share| std::cmp::Reverse(share.bytes));
         shares
     }

@@ -14,15 +14,17 @@
 //!
 //! `d`, `dmin` and `m` are f16.
 //!
-//! Kernels multiply these. The other formats that files have are repacked as Q8_0 when they are loaded
-//! ([`Repacked`]).
+//! Kernels multiply these. The other formats of GGUF files are repacked as Q8_0 when they are loaded
+//! ([`Repacked`]); what quantised safetensors become is in `checkpoint::quantised`.
 //!
 //! What is deliberately absent: how kernels keep weights (`cpu::kernels` packs them into an order of its own).
 
+mod packing;
 mod repacked;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use packing::Q8_0_ERROR_MAX;
 pub use repacked::Repacked;
 
 use domain::Dtype;
@@ -119,8 +121,8 @@ impl fmt::Display for WeightFormat {
     }
 }
 
-/// One number, little endian.
-fn plain(dtype: Dtype, bytes: &[u8]) -> f32 {
+/// Reads one number, little endian.
+pub(crate) fn plain(dtype: Dtype, bytes: &[u8]) -> f32 {
     match (dtype, bytes) {
         (Dtype::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
         (Dtype::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),

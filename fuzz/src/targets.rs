@@ -2,8 +2,8 @@
 
 use discovery::{ENTRY_BYTES_MAX, Entry};
 use domain::session::ModelShape;
-use engine::checkpoint::Checkpoint;
 use engine::checkpoint::gguf::GgufFile;
+use engine::checkpoint::{Checkpoint, Quantisation};
 use engine::models::config::Config;
 use engine::models::read_spec;
 use engine::text::{ChatTemplate, Tokenizer};
@@ -112,11 +112,23 @@ pub fn gguf(bytes: &[u8]) {
     let _ = (Tokenizer::open(&path), ChatTemplate::open(&path));
 }
 
-/// Headers of safetensors files.
+/// Headers of safetensors files, and of quantised matrices in them.
 pub fn safetensors(bytes: &[u8]) {
     let folder = folder();
     fs::write(folder.path().join("model.safetensors"), bytes).expect("it is written");
-    if let Ok(checkpoint) = Checkpoint::open(folder.path()) {
+    let ways = [
+        Quantisation::Gptq { zero_offset: 1 },
+        Quantisation::Awq,
+        Quantisation::Scaled { block: None },
+        Quantisation::Scaled { block: Some([24, 48]) },
+    ];
+    for way in std::iter::once(None).chain(ways.map(Some)) {
+        let Ok(checkpoint) = Checkpoint::open(folder.path()) else { return };
+        let checkpoint = match way {
+            Some(way) => checkpoint.with_quantisation(way),
+            None => checkpoint,
+        };
+        let _ = (checkpoint.formats(), checkpoint.format());
         read_all(&checkpoint);
     }
 }
@@ -130,7 +142,7 @@ pub fn config(bytes: &[u8]) {
     }
     let _ = (Checkpoint::open(folder.path()), ChatTemplate::open(folder.path()));
     if let Ok(config) = Config::parse(bytes) {
-        let _ = (read_spec(&config, None), read_spec(&config, Some(&config)));
+        let _ = (read_spec(&config, None), read_spec(&config, Some(&config)), config.quantisation());
     }
 }
 
@@ -147,8 +159,9 @@ pub fn trace(bytes: &[u8]) {
 fn read_all(checkpoint: &Checkpoint) {
     for name in checkpoint.names() {
         if let Ok(tensor) = checkpoint.tensor(name) {
-            let bytes = tensor.rows().flatten().fold(0_u64, |sum, byte| sum + u64::from(*byte));
-            std::hint::black_box(bytes);
+            let rows = tensor.rows(0..tensor.height());
+            let bytes = rows.iter().flat_map(|row| &row[..]).fold(0_u64, |sum, byte| sum + u64::from(*byte));
+            std::hint::black_box((bytes, tensor.widened(0..tensor.height())));
         }
     }
 }

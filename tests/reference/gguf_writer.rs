@@ -2,10 +2,10 @@
 //! `gguf/names.json`, which llama.cpp's own package made.
 
 use domain::Dtype;
-use engine::checkpoint::TensorView;
 use engine::models::ModelFiles;
 use engine::spec::{Rope, RopeScaling};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -138,9 +138,13 @@ pub(crate) fn model(files: &ModelFiles, architecture: &str) -> Writer {
         let mut rows: Vec<Vec<u8>> = if vector {
             // Norms and biases are f32 there, and Gemma's norms are not distances from 1.
             let offset = if stem.ends_with("norm") { spec.norm_offset } else { 0.0 };
-            widened(&tensor).into_iter().map(|number| (number + offset).to_le_bytes().to_vec()).collect()
+            tensor
+                .widened(0..tensor.height())
+                .into_iter()
+                .map(|number| (number + offset).to_le_bytes().to_vec())
+                .collect()
         } else {
-            tensor.rows().map(<[u8]>::to_vec).collect()
+            tensor.rows(0..tensor.height()).into_iter().map(Cow::into_owned).collect()
         };
         if ["llama", "mistral3", "granite"].contains(&architecture)
             && (stem.ends_with("q_proj") || stem.ends_with("k_proj"))
@@ -159,14 +163,6 @@ fn interleaved(rows: &[Vec<u8>], head_dim: usize) -> Vec<Vec<u8>> {
     let of_head =
         |head: &[Vec<u8>]| (0..half).flat_map(|i| [head[i].clone(), head[half + i].clone()]).collect::<Vec<_>>();
     rows.chunks(head_dim).flat_map(of_head).collect()
-}
-
-fn widened(tensor: &TensorView<'_>) -> Vec<f32> {
-    let mut numbers = vec![0.0; tensor.shape.iter().product()];
-    for (row, out) in tensor.rows().zip(numbers.chunks_mut(tensor.width())) {
-        tensor.format.dequantise(row, out);
-    }
-    numbers
 }
 
 fn write_hyperparameters(writer: &mut Writer, files: &ModelFiles, architecture: &str) {

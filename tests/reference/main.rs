@@ -9,6 +9,7 @@ mod gguf;
 mod gguf_writer;
 mod golden;
 mod greedy;
+mod quantised;
 mod run;
 
 use cases::Case;

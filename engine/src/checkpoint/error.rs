@@ -2,6 +2,7 @@
 
 use super::gguf::GgufError;
 use super::names::{INDEX_FILE, WEIGHTS_FILE};
+use super::quantised::QuantisedError;
 use safetensors::SafeTensorError;
 use std::io;
 use std::path::PathBuf;
@@ -73,10 +74,24 @@ pub enum CheckpointError {
         /// The tensor.
         tensor: String,
     },
+    /// The tensor is quantised, and config.json says nothing of it.
+    #[error(
+        "the checkpoint {path} has {part} in place of the tensor {tensor:?}, and its config.json no quantization_config: \
+         fetch config.json again, or another copy of the model"
+    )]
+    Unexplained {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The tensor, as a plain one would be called.
+        tensor: String,
+        /// The end of the name of what is there.
+        part: &'static str,
+    },
     /// The tensor is in a number format that is not read.
     #[error(
         "tensor {tensor:?} in {path} is stored as {format}; supported are F32, F16, BF16 and, in GGUF files, Q4_0, Q4_1, \
-         Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K: fetch the model as Q4_K_M or Q8_0, say"
+         Q5_0, Q5_1, Q8_0 and Q2_K to Q6_K: fetch the model as Q4_K_M or Q8_0, say. Quantised safetensors are read if \
+         config.json has their quantization_config"
     )]
     UnsupportedFormat {
         /// The file.
@@ -85,6 +100,17 @@ pub enum CheckpointError {
         tensor: String,
         /// Its number format, as the file spells it.
         format: String,
+    },
+    /// The tensor is quantised, and what it is made of does not fit together.
+    #[error("tensor {tensor:?} in {path} is quantised and cannot be read: {reason}")]
+    Quantised {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as a plain one would be called.
+        tensor: String,
+        /// What is wrong.
+        #[source]
+        reason: QuantisedError,
     },
 }
 

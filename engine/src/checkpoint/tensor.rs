@@ -1,47 +1,90 @@
-//! A tensor of a checkpoint, in place.
+//! A tensor of a checkpoint: rows that lie in a file, or rows that are made of what lies there.
 
 use super::files::let_go;
+use super::quantised::QuantisedMatrix;
 use crate::quant::WeightFormat;
 use memmap2::Mmap;
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of a tensor that are read before they are let go: much more than what a system maps around a page (64 KiB).
 pub(crate) const LET_GO_BYTES: usize = 1 << 20;
 
-/// A tensor of a checkpoint, in place.
+/// A tensor of a checkpoint. Nothing of it is in memory but what is asked for.
 #[derive(Clone, Debug)]
 pub struct TensorView<'a> {
-    /// Number format.
+    /// Number format of the rows that [`TensorView::rows`] gives.
     pub format: WeightFormat,
     /// Slowest dimension first: a linear layer's weight is `[outputs, inputs]`. Rows are whole blocks of the
     /// number format.
     pub shape: Vec<usize>,
-    /// The file, and which bytes of it: row-major, without gaps.
-    pub(super) map: &'a Mmap,
-    pub(super) range: Range<usize>,
-    pub(super) order: RowOrder,
+    pub(super) source: Source<'a>,
+}
+
+/// Where rows come from.
+#[derive(Clone, Debug)]
+pub(super) enum Source<'a> {
+    /// They lie in a file.
+    Stored {
+        /// The file.
+        map: &'a Mmap,
+        /// Which bytes of it: row-major, without gaps.
+        range: Range<usize>,
+        /// In which order it has the rows.
+        order: RowOrder,
+    },
+    /// They are made of integers, scales and zero points.
+    Quantised(Arc<QuantisedMatrix<'a>>),
 }
 
 impl<'a> TensorView<'a> {
-    /// Returns the rows, in order: the numbers of the last dimension, or single ones where there is no other; the one
-    /// number of a tensor without dimensions. Little endian, not necessarily aligned to the number format.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        let (map, order) = (self.map, self.order);
-        let (rows, bytes) = self.rows_of_bytes();
-        let data = &map[self.range.clone()];
-        (0..rows).map(move |row| {
-            let stored = order.stored(row);
-            &data[stored * bytes..(stored + 1) * bytes]
-        })
+    /// Returns some rows, in order. A row has the numbers of the last dimension, or a single one where there is no
+    /// other; a tensor without dimensions is one row. Bytes are little endian, not necessarily aligned to the number
+    /// format. Many rows at once are faster than one by one, where they have to be made.
+    pub fn rows(&self, rows: Range<usize>) -> Vec<Cow<'a, [u8]>> {
+        match &self.source {
+            Source::Stored { map, range, order } => {
+                let (bytes, data) = (self.row_bytes(), &map[range.clone()]);
+                let row = |row| {
+                    let stored = order.stored(row);
+                    Cow::Borrowed(&data[stored * bytes..(stored + 1) * bytes])
+                };
+                rows.map(row).collect()
+            }
+            Source::Quantised(matrix) => matrix.rows(rows).into_iter().map(Cow::Owned).collect(),
+        }
+    }
+
+    /// Returns the numbers of some rows as the file means them: each rounded once at most.
+    pub fn widened(&self, rows: Range<usize>) -> Vec<f32> {
+        if let Source::Quantised(matrix) = &self.source {
+            return matrix.widened(rows);
+        }
+        let mut numbers = vec![0.0; rows.len() * self.width()];
+        for (row, out) in self.rows(rows).iter().zip(numbers.chunks_exact_mut(self.width().max(1))) {
+            self.format.dequantise(row, out);
+        }
+        numbers
     }
 
     /// Says that rows have been read: their part of the map takes no memory of this process any more. Who reads
     /// them again gets them from the file. Systems map what lies around a page that is read, so pieces of
     /// [`LET_GO_BYTES`] leave less behind than small ones, and all rows at once leave nothing.
     pub fn let_go(&self, rows: Range<usize>) {
-        // Rows of another order stay within their head: what is let go here is about what was read.
-        let (_, bytes) = self.rows_of_bytes();
-        let_go(self.map, self.range.start + rows.start * bytes..self.range.start + rows.end * bytes);
+        match &self.source {
+            // Rows of another order stay within their head: what is let go here is about what was read.
+            Source::Stored { map, range, .. } => {
+                let bytes = self.row_bytes();
+                let_go(map, range.start + rows.start * bytes..range.start + rows.end * bytes);
+            }
+            Source::Quantised(matrix) => matrix.let_go(rows),
+        }
+    }
+
+    /// Returns how many rows there are.
+    pub fn height(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
     }
 
     /// Returns whether its bytes are there: of a file of which only the first bytes have come, they are not.
@@ -54,10 +97,12 @@ impl<'a> TensorView<'a> {
         self.shape.iter().skip(1).product()
     }
 
-    /// Returns how many rows, and the bytes of each.
-    fn rows_of_bytes(&self) -> (usize, usize) {
-        let rows = self.shape.first().copied().unwrap_or(1);
-        (rows, self.range.len().checked_div(rows).unwrap_or(0))
+    /// Returns the bytes of a row as [`TensorView::rows`] gives it.
+    pub fn row_bytes(&self) -> usize {
+        match &self.source {
+            Source::Stored { range, .. } => range.len().checked_div(self.height()).unwrap_or(0),
+            Source::Quantised(_) => self.format.bytes(self.width()).expect("rows of whole blocks"),
+        }
     }
 }
 

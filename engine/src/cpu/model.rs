@@ -7,7 +7,7 @@ use super::cpu_topology::Host;
 use super::kernels::HEAD_DIM_MAX;
 use super::memory::{Memory, Slabs};
 use super::numa;
-use super::packed::{PackedLinear, widen_tensor};
+use super::packed::PackedLinear;
 use crate::checkpoint::{Checkpoint, LET_GO_BYTES, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
@@ -157,18 +157,20 @@ impl Weights {
 
 impl WeightStore for Weights {
     fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError> {
-        let bytes = table.rows().map(<[u8]>::len).sum();
+        let (rows, row_bytes) = (table.height(), table.row_bytes());
+        let bytes = rows * row_bytes;
         let memory = self.slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
-        let run = (LET_GO_BYTES / (bytes / table.shape[0])).max(1);
-        for (index, row) in table.rows().enumerate() {
-            // SAFETY: the memory is new and has room for all rows, which are equally long.
-            unsafe { memory.as_ptr().add(index * row.len()).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
-            if (index + 1).is_multiple_of(run) {
-                table.let_go(index + 1 - run..index + 1);
+        let run = (LET_GO_BYTES / row_bytes).max(1);
+        for start in (0..rows).step_by(run) {
+            let run = start..rows.min(start + run);
+            for (index, row) in run.clone().zip(table.rows(run.clone())) {
+                // SAFETY: the memory is new and has room for all rows, which are equally long.
+                unsafe { memory.as_ptr().add(index * row_bytes).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
             }
+            table.let_go(run);
         }
-        table.let_go(0..table.shape[0]);
-        let (width, row_bytes) = (table.width(), bytes / table.shape[0]);
+        table.let_go(0..rows);
+        let width = table.width();
         self.tables.push(Table::Rows { memory, format: table.format, width, row_bytes });
         Ok(Embedding(self.tables.len() - 1))
     }
@@ -185,7 +187,7 @@ impl WeightStore for Weights {
     }
 
     fn norm(&mut self, weight: &TensorView<'_>, offset: f32) -> Result<Norm, StoreError> {
-        self.norms.push(widen_tensor(weight).into_iter().map(|number| number + offset).collect());
+        self.norms.push(weight.widened(0..weight.height()).into_iter().map(|number| number + offset).collect());
         Ok(Norm(self.norms.len() - 1))
     }
 }

@@ -8,6 +8,7 @@ use crate::checkpoint::{LET_GO_BYTES, TensorView};
 use crate::ops::{LinearMatrix, StoreError};
 use crate::quant::WeightFormat;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::thread;
 
 /// A linear layer: the outputs of its groups, one group after the other.
@@ -117,7 +118,7 @@ impl PanelGroup {
         // Every thread packs panels of its own: consecutive ones, as many as the others.
         let rows: Vec<OutputRow<'_>> = matrices.iter().flat_map(|matrix| OutputRow::all(&matrix.weight)).collect();
         let threads = thread::available_parallelism().map_or(1, usize::from).min(panels);
-        let run_panels = (LET_GO_BYTES / (rows[0].bytes.len() * PANEL)).max(1);
+        let run_panels = (LET_GO_BYTES / (matrices[0].weight.row_bytes() * PANEL)).max(1);
         let base = Address::new(memory.as_ptr());
         thread::scope(|scope| {
             for (thread, rows) in rows.chunks(panels.div_ceil(threads) * PANEL).enumerate() {
@@ -130,7 +131,7 @@ impl PanelGroup {
                             // SAFETY: the panel is inside the memory, and only this thread writes it.
                             unsafe { pack_panel(rows, form, inputs, base.add(panel * panel_bytes)) };
                         }
-                        OutputRow::let_go(run);
+                        OutputRow::by_matrix(run).for_each(|(matrix, rows)| matrix.let_go(rows));
                     }
                 });
             }
@@ -141,7 +142,7 @@ impl PanelGroup {
         if matrices.iter().any(|matrix| matrix.bias.is_some()) {
             for matrix in matrices {
                 match &matrix.bias {
-                    Some(tensor) => bias.extend(widen_tensor(tensor)),
+                    Some(tensor) => bias.extend(tensor.widened(0..tensor.height())),
                     None => bias.resize(bias.len() + matrix.weight.shape[0], 0.0),
                 }
             }
@@ -181,12 +182,9 @@ pub(super) fn panels_of(matrices: &[LinearMatrix<'_>]) -> usize {
     matrices.iter().map(|matrix| matrix.weight.shape[0]).sum::<usize>().div_ceil(PANEL)
 }
 
-/// One output's weights in the checkpoint.
+/// One output's weights in the checkpoint: a matrix, and which of its rows.
 #[derive(Clone, Copy)]
 struct OutputRow<'a> {
-    bytes: &'a [u8],
-    format: WeightFormat,
-    /// The matrix, and which of its rows this is.
     matrix: &'a TensorView<'a>,
     index: usize,
 }
@@ -194,16 +192,13 @@ struct OutputRow<'a> {
 impl<'a> OutputRow<'a> {
     /// Returns the rows of a matrix.
     fn all(matrix: &'a TensorView<'a>) -> impl Iterator<Item = OutputRow<'a>> {
-        let format = matrix.format;
-        matrix.rows().enumerate().map(move |(index, bytes)| OutputRow { bytes, format, matrix, index })
+        (0..matrix.height()).map(move |index| OutputRow { matrix, index })
     }
 
-    /// Lets consecutive rows go, which were read: while a model is loaded, its weights are in memory once.
-    fn let_go(rows: &[Self]) {
-        for rows in rows.chunk_by(|one, next| std::ptr::eq(one.matrix, next.matrix)) {
-            let (first, last) = (&rows[0], &rows[rows.len() - 1]);
-            first.matrix.let_go(first.index..last.index + 1);
-        }
+    /// Returns the matrices that consecutive rows are of, each with which of its rows these are.
+    fn by_matrix(rows: &[Self]) -> impl Iterator<Item = (&'a TensorView<'a>, Range<usize>)> {
+        rows.chunk_by(|one, next| std::ptr::eq(one.matrix, next.matrix))
+            .map(|rows| (rows[0].matrix, rows[0].index..rows[rows.len() - 1].index + 1))
     }
 }
 
@@ -212,32 +207,19 @@ impl<'a> OutputRow<'a> {
 /// # Safety
 /// A panel can be written behind `to`, which nobody else uses.
 unsafe fn pack_panel(rows: &[OutputRow<'_>], form: Form, inputs: usize, to: *mut u8) {
-    let as_they_are = rows.iter().all(|row| Form::of(row.format) == form);
-    let rows: Vec<Cow<'_, [u8]>> = rows
-        .iter()
-        .map(|row| match row.format {
-            WeightFormat::Repacked(format) if as_they_are => Cow::Owned(format.repack(row.bytes)),
-            _ if as_they_are => Cow::Borrowed(row.bytes),
-            _ => widen(row.format, row.bytes, inputs).into_iter().flat_map(f32::to_le_bytes).collect(),
-        })
-        .collect();
-    let panel: Vec<&[u8]> = rows.iter().map(|row| &row[..]).collect();
+    let as_they_are = rows.iter().all(|row| Form::of(row.matrix.format) == form);
+    let mut packed: Vec<Cow<'_, [u8]>> = Vec::with_capacity(rows.len());
+    for (matrix, rows) in OutputRow::by_matrix(rows) {
+        let widened = |row: &[f32]| Cow::Owned(row.iter().copied().flat_map(f32::to_le_bytes).collect());
+        match matrix.format {
+            WeightFormat::Repacked(format) if as_they_are => {
+                packed.extend(matrix.rows(rows).iter().map(|row| Cow::Owned(format.repack(row))));
+            }
+            _ if as_they_are => packed.extend(matrix.rows(rows)),
+            _ => packed.extend(matrix.widened(rows).chunks_exact(inputs).map(widened)),
+        }
+    }
+    let panel: Vec<&[u8]> = packed.iter().map(|row| &row[..]).collect();
     // SAFETY: as the caller says.
     unsafe { form.pack(&panel, inputs, to) };
-}
-
-/// `count` numbers, widened.
-fn widen(format: WeightFormat, bytes: &[u8], count: usize) -> Vec<f32> {
-    let mut numbers = vec![0.0; count];
-    format.dequantise(bytes, &mut numbers);
-    numbers
-}
-
-/// Returns all numbers of a tensor, widened.
-pub(super) fn widen_tensor(tensor: &TensorView<'_>) -> Vec<f32> {
-    let mut numbers = vec![0.0; tensor.shape.iter().product()];
-    for (row, out) in tensor.rows().zip(numbers.chunks_exact_mut(tensor.width())) {
-        tensor.format.dequantise(row, out);
-    }
-    numbers
 }

@@ -93,6 +93,11 @@ impl Config {
         self.values.contains_key(key)
     }
 
+    /// Returns all keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
     /// Returns the object at `key`.
     pub fn object(&self, key: &str) -> Result<Option<Config>, ConfigError> {
         match self.get(key) {
@@ -181,17 +186,6 @@ impl Config {
             value => token(value).map(|token| vec![token]),
         }
         .ok_or_else(|| self.value_error(key, value, format!("a token or a list of tokens below vocab_size ({vocab})")))
-    }
-
-    /// Refuses what no family computes: quantised weights.
-    pub fn refuse_unsupported(&self) -> Result<(), ConfigError> {
-        match self.get("quantization_config") {
-            Some(quantization) => {
-                let method = quantization.get("quant_method").unwrap_or(quantization);
-                Err(self.unsupported("quantization_config", method, "weights in f32, f16 or bf16"))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Returns the activation that `key` names.

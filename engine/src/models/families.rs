@@ -59,7 +59,6 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
     let model = text.as_ref().unwrap_or(config);
     let family = Family::of(model)?;
     refuse_config(family.model_type, config)?;
-    config.refuse_unsupported()?;
     let mut spec = (family.read)(model)?;
     if text.is_some() {
         wrapper::add_outer(config, &mut spec)?;

@@ -6,7 +6,7 @@ use super::families::read_spec;
 use super::gguf;
 use super::tensors::{EMBEDDING, HEAD};
 use crate::checkpoint::gguf::GgufFile;
-use crate::checkpoint::{CONFIG_FILE, Checkpoint, OtherParts};
+use crate::checkpoint::{CONFIG_FILE, Checkpoint, OtherParts, Quantisation};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use domain::{Dtype, SamplingParams};
@@ -22,8 +22,8 @@ pub struct ModelFiles {
     pub path: PathBuf,
     /// Its own name: what the model is called unless told otherwise.
     pub name: String,
-    /// What the model is. Its number format is the one that most bytes of the weights are in, bf16 where those are
-    /// quantised.
+    /// What the model is. Its number format is the one that most bytes of the weights are in. Where those are quantised
+    /// it is bf16, or f16 where config.json says so.
     pub spec: ModelSpec,
     /// How requests are sampled that do not say: what generation_config.json recommends, else the API's defaults.
     pub sampling: SamplingParams,
@@ -42,6 +42,8 @@ pub struct ModelDescription {
     pub spec: ModelSpec,
     /// How requests are sampled that do not say.
     pub sampling: SamplingParams,
+    /// How the weights of a directory are quantised, if they are.
+    pub quantisation: Option<Quantisation>,
 }
 
 impl ModelFiles {
@@ -52,7 +54,11 @@ impl ModelFiles {
             let file = GgufFile::open(path)?;
             (ModelDescription::of_gguf(&file)?, Checkpoint::from_gguf(file)?)
         } else {
-            (ModelDescription::of_dir(path)?, Checkpoint::open(path)?)
+            let (description, checkpoint) = (ModelDescription::of_dir(path)?, Checkpoint::open(path)?);
+            match description.quantisation {
+                Some(quantisation) => (description, checkpoint.with_quantisation(quantisation)),
+                None => (description, checkpoint),
+            }
         };
         Ok(Self::new(description, checkpoint))
     }
@@ -69,10 +75,11 @@ impl ModelFiles {
     }
 
     fn new(description: ModelDescription, checkpoint: Checkpoint) -> Self {
-        let ModelDescription { path, name, mut spec, sampling } = description;
+        let ModelDescription { path, name, mut spec, sampling, .. } = description;
         // The weights know better than config.json, which tools that convert weights forget to update.
         spec.dtype = match checkpoint.format() {
             Some(WeightFormat::Plain(dtype)) => dtype,
+            Some(_) if spec.dtype == Dtype::F16 => Dtype::F16,
             Some(_) => Dtype::Bf16,
             None => spec.dtype,
         };
@@ -97,7 +104,7 @@ impl ModelDescription {
     }
 
     fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
-        let description = Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default());
+        let description = Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default(), None);
         let name = file.split_stem().unwrap_or_else(|| description.name.clone());
         Ok(Self { name, ..description })
     }
@@ -107,20 +114,20 @@ impl ModelDescription {
         let config = parse(&config_path)?;
         let generation_path = dir.join(GENERATION_FILE);
         let generation = if generation_path.is_file() { Some(parse(&generation_path)?) } else { None };
-        let spec = read_spec(&config, generation.as_ref())
-            .map_err(|source| ModelError::Config { path: config_path, source })?;
+        let described = read_spec(&config, generation.as_ref()).and_then(|spec| Ok((spec, config.quantisation()?)));
+        let (spec, quantisation) = described.map_err(|source| ModelError::Config { path: config_path, source })?;
         let sampling = sampling_defaults(generation.as_ref())
             .map_err(|source| ModelError::Config { path: generation_path, source })?;
-        Ok(Self::new(dir, spec, sampling))
+        Ok(Self::new(dir, spec, sampling, quantisation))
     }
 
-    fn new(path: &Path, spec: ModelSpec, sampling: SamplingParams) -> Self {
+    fn new(path: &Path, spec: ModelSpec, sampling: SamplingParams, quantisation: Option<Quantisation>) -> Self {
         let named = path.canonicalize().ok().and_then(|path| {
             let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
             Some(name?.to_string_lossy().into_owned())
         });
         let name = named.unwrap_or_else(|| spec.family.to_owned());
-        Self { path: path.to_owned(), name, spec, sampling }
+        Self { path: path.to_owned(), name, spec, sampling, quantisation }
     }
 }
 
@@ -131,7 +138,7 @@ impl ModelDescription {
 fn has_own_head(checkpoint: &Checkpoint) -> bool {
     match (checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)) {
         (Ok(head), Ok(embedding)) if head.is_here() && embedding.is_here() => {
-            head.format != embedding.format || !head.rows().eq(embedding.rows())
+            head.format != embedding.format || head.rows(0..head.height()) != embedding.rows(0..embedding.height())
         }
         _ => false,
     }

@@ -21,6 +21,7 @@ mod ministral3;
 mod mistral;
 mod olmo2;
 mod phi3;
+mod quantisation;
 mod qwen2;
 mod qwen3;
 mod refusal;

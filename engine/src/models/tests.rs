@@ -153,8 +153,6 @@ fn what_is_not_supported_is_named_with_what_is() {
     let reward = json!({"architectures": ["LlamaForSequenceClassification"]});
     check_refused("llama", reward, &["architectures", "LlamaForSequenceClassification", "LlamaForCausalLM"]);
     check_refused("llama", json!({"hidden_act": "gelu"}), &["hidden_act", "gelu", "silu"]);
-    let quantised = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
-    check_refused("llama", quantised, &["quantization_config", "gptq", "f32, f16 or bf16"]);
     let nested = json!({"rope_parameters": {"full_attention": {"rope_type": "default"}}});
     check_refused("qwen3", nested, &["rope_parameters.full_attention", "one rotary embedding"]);
     check_refused("llama", json!({"partial_rotary_factor": 0.5}), &["partial_rotary_factor", "0.5"]);

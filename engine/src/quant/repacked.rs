@@ -3,13 +3,12 @@
 //! This is the one module that knows candle. It reads a row's blocks as ggml defines them
 //! (<https://docs.rs/candle-core>, `quantized::k_quants`), and keeps nothing of candle's: numbers go out.
 //!
-//! Repacking changes a number by at most [`Repacked::ERROR_MAX`] of the largest of its 32. Q5_0 changes nothing: it
-//! has blocks of 32 and integers of 5 bits with one scale, which Q8_0 keeps.
+//! Repacking changes a number by at most [`Q8_0_ERROR_MAX`](super::Q8_0_ERROR_MAX) of the largest of its 32. Q5_0
+//! changes nothing: it has blocks of 32 and integers of 5 bits with one scale, which Q8_0 keeps.
 
 use super::{Q8_0, half_at};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
-use half::f16;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -35,10 +34,6 @@ pub enum Repacked {
 impl Repacked {
     /// All of them.
     pub const ALL: [Self; 7] = [Self::Q5_0, Self::Q5_1, Self::Q8_1, Self::Q2K, Self::Q3K, Self::Q5K, Self::Q8K];
-
-    /// The largest change of a number by repacking, as a share of the largest magnitude of its 32: half a step of
-    /// 1/127, and what rounding the scale to f16 adds.
-    pub const ERROR_MAX: f32 = (1.0 + 1.0 / 1024.0) / 254.0;
 
     /// Returns the numbers of a block.
     pub(super) fn block_numbers(self) -> usize {
@@ -69,19 +64,12 @@ impl Repacked {
 
     /// Returns whole blocks as blocks of Q8_0.
     pub(crate) fn repack(self, bytes: &[u8]) -> Vec<u8> {
-        let numbers_of = |bytes: &[u8]| bytes.len() / self.block_bytes() * self.block_numbers();
-        let mut numbers = vec![0.0; numbers_of(bytes)];
+        let mut numbers = vec![0.0; bytes.len() / self.block_bytes() * self.block_numbers()];
         self.dequantise(bytes, &mut numbers);
-        let mut packed = Vec::with_capacity(numbers.len() / Q8_0::NUMBERS * Q8_0::BYTES);
-        for (block, numbers) in numbers.chunks_exact(Q8_0::NUMBERS).enumerate() {
-            let numbers = numbers.try_into().expect("a block's numbers");
-            let scale = match self {
-                Self::Q5_0 => half_at(bytes, block * self.block_bytes()),
-                _ => Q8_0::scale_of(numbers),
-            };
-            Q8_0::of(numbers, scale).write(&mut packed);
+        match self {
+            Self::Q5_0 => Q8_0::pack(&numbers, |block, _| half_at(bytes, block * self.block_bytes())),
+            _ => Q8_0::pack(&numbers, |_, numbers| Q8_0::scale_of(numbers)),
         }
-        packed
     }
 
     /// Returns the largest change of a number by repacking whole blocks, as a share of the largest magnitude of its 32.
@@ -126,26 +114,6 @@ impl fmt::Display for Repacked {
             Self::Q5K => "Q5_K",
             Self::Q8K => "Q8_K",
         })
-    }
-}
-
-impl Q8_0 {
-    /// Returns the scale with which the largest of these numbers is 127 or -127.
-    fn scale_of(numbers: &[f32; Self::NUMBERS]) -> f16 {
-        f16::from_f32(numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs())) / 127.0)
-    }
-
-    /// Quantises numbers with this scale.
-    fn of(numbers: &[f32; Self::NUMBERS], d: f16) -> Self {
-        let scale = d.to_f32();
-        let integer = |number: f32| if scale == 0.0 { 0 } else { (number / scale).round() as i8 };
-        Self { d, q: numbers.map(integer) }
-    }
-
-    /// Appends the block's bytes; see [`Q8_0::read`].
-    fn write(&self, to: &mut Vec<u8>) {
-        to.extend(self.d.to_le_bytes());
-        to.extend(self.q.iter().map(|&q| q as u8));
     }
 }
 

@@ -103,7 +103,7 @@ fn repacking_stays_within_its_bound_and_keeps_q5_0() {
                 largest_share = largest_share.max((number - found).abs() / largest);
             }
         }
-        assert!(largest_share <= Repacked::ERROR_MAX, "{format}: {largest_share}");
+        assert!(largest_share <= Q8_0_ERROR_MAX, "{format}: {largest_share}");
         assert_eq!(largest_share == 0.0, format == Repacked::Q5_0, "{format}: {largest_share}");
     }
 }

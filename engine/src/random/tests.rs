@@ -120,7 +120,7 @@ fn a_tensor_is_the_same_in_one_file_and_in_many() {
     assert!(many.files() > 3, "{} files", many.files());
     for name in one.names() {
         let (a, b) = (one.tensor(name).expect("it is there"), many.tensor(name).expect("it is there"));
-        assert!(a.shape == b.shape && a.rows().eq(b.rows()), "{name}");
+        assert!(a.shape == b.shape && a.rows(0..a.height()) == b.rows(0..b.height()), "{name}");
     }
     assert_eq!(reports.last(), Some(&(one.bytes(), one.bytes())));
     assert!(reports.is_sorted() && reports.iter().all(|report| report.1 == one.bytes()));
