@@ -151,6 +151,8 @@ fn config() -> RouterConfig {
         keepalive: None,
         write_wait: HOUR,
         drain: HOUR,
+        gate: router::Gate::Loopback,
+        explained_max: 0,
         placement: PlacementConfig {
             block_tokens: 0,
             token_bytes: 0,
