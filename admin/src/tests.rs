@@ -1,5 +1,5 @@
-use crate::gate::{Caller, Gate};
 use crate::names::{check_another_decodes, find};
+use crate::reach::{Caller, Reach};
 use crate::service::Service;
 use crate::{Cluster, Status};
 use domain::{RequestId, WorkerId};
@@ -70,17 +70,17 @@ impl Cluster for Played {
 
 #[test]
 fn callers_of_other_hosts_are_refused_with_the_fix() {
-    let check = |gate: Gate, address: &str| gate.check(Some(&Caller(address.parse().expect("an address"))));
+    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))));
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-        check(Gate::Loopback, here).expect("it is of this host");
+        check(Reach::Loopback, here).expect("it is of this host");
     }
     for elsewhere in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
-        let status = check(Gate::Loopback, elsewhere).expect_err("it is of another host");
+        let status = check(Reach::Loopback, elsewhere).expect_err("it is of another host");
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains("admin.beyond_loopback"), "{status}");
-        check(Gate::Open, elsewhere).expect("the gate is open");
+        check(Reach::Everywhere, elsewhere).expect("all may ask");
     }
-    assert!(Gate::Loopback.check(None).is_err(), "nobody knows where it is");
+    assert!(Reach::Loopback.check(None).is_err(), "nobody knows where it is");
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod operated;
 mod serve;
 mod sessions;
 
-pub use admin::Gate;
+pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig};
 pub use http::serve_ops;
 pub use serve::{Listeners, keep_up, serve};

@@ -151,7 +151,7 @@ fn config() -> RouterConfig {
         keepalive: None,
         write_wait: HOUR,
         drain: HOUR,
-        gate: router::Gate::Loopback,
+        reach: router::Reach::Loopback,
         explained_max: 0,
         placement: PlacementConfig {
             block_tokens: 0,

@@ -51,19 +51,19 @@ pub(super) struct Asks {
 }
 
 impl Asks {
-    /// A worker answered. An answer that nobody waits for is dropped.
+    /// Passes on what a worker answered. An answer that no operator waits for is dropped.
     pub(super) fn answered(&mut self, worker: WorkerId, number: u64, answer: Vec<u8>) {
         if let Some(reply) = self.open.remove(&(worker, number)) {
             let _ = reply.send(Ok(answer));
         }
     }
 
-    /// A session is over: what its worker was asked stays unanswered.
+    /// Forgets what a worker was asked whose session is over: it stays unanswered.
     pub(super) fn close(&mut self, worker: WorkerId) {
         self.open.retain(|&(asked, _), _| asked != worker);
     }
 
-    /// Returns the number of a new ask. `None`: there is no room, even without those that nobody waits for.
+    /// Returns the number of a new ask. `None`: there is no room, even without those whose operators are gone.
     fn begin(&mut self, worker: WorkerId, reply: oneshot::Sender<Result<Vec<u8>, AskError>>) -> Option<u64> {
         if self.open.len() >= ASKS_MAX {
             self.open.retain(|_, reply| !reply.is_closed());

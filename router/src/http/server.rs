@@ -56,8 +56,8 @@ impl Server {
         Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
     }
 
-    /// Lets clients speak HTTP/2, too, where they begin with its preface. A connection that carries streams waits as any
-    /// other: whoever watches without end does not keep others out.
+    /// Lets clients speak HTTP/2, too, where they begin with its preface. A connection that carries streams waits as
+    /// any other does, so a client that watches without end keeps no other out.
     pub(crate) fn with_http2(self) -> Self {
         Self { speaks_http2: true, ..self }
     }
