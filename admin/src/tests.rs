@@ -112,7 +112,7 @@ async fn a_worker_that_does_not_answer_is_named_beside_the_answers_of_others() {
     let tiers = service.list_tiers(Call::new(ListTiersRequest::default())).await.expect("two answer").into_inner();
     assert_eq!(tiers.tiers.iter().map(|tier| tier.worker).collect::<Vec<_>>(), [1, 2]);
     let silent = Silence { worker: "w1".to_owned(), why: "it stands still".to_owned() };
-    assert_eq!(tiers.silent, [silent.clone()]);
+    assert_eq!(tiers.silent, std::slice::from_ref(&silent));
     let workers = service.list_workers(Call::new(ListWorkersRequest {})).await.expect("it lists").into_inner().workers;
     let tiers: Vec<_> = workers.iter().map(|worker| worker.tiers.len()).collect();
     assert_eq!(tiers, [1, 1, 0]);
@@ -122,7 +122,10 @@ async fn a_worker_that_does_not_answer_is_named_beside_the_answers_of_others() {
     let subjects = [Subject::Tiers, Subject::Lanes].map(i32::from).into();
     let watch = service.watch(Call::new(WatchRequest { subjects, every_ms: 100 })).await.expect("it begins");
     let seen: Vec<_> = watch.into_inner().take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
-    assert!(seen.iter().all(|seen| seen.silent == [silent.clone()] && seen.workers.is_empty()), "{seen:?}");
+    assert!(
+        seen.iter().all(|seen| seen.silent == std::slice::from_ref(&silent) && seen.workers.is_empty()),
+        "{seen:?}"
+    );
     assert!(seen.iter().all(|seen| seen.tiers.len() == 2), "{seen:?}");
     let error = service.watch(Call::new(WatchRequest { every_ms: 1, ..WatchRequest::default() })).await;
     assert_eq!(error.err().map(|status| status.code()), Some(Code::InvalidArgument));

@@ -12,6 +12,9 @@ use tokio::sync::oneshot;
 /// Asks that wait for answers of workers at once. Above: refused.
 const ASKS_MAX: usize = 1024;
 
+/// Where the answer of a worker goes, encoded.
+type Reply = oneshot::Sender<Result<Vec<u8>, AskError>>;
+
 /// What an operator wants.
 #[derive(Debug)]
 pub(crate) enum OperatorNote {
@@ -28,7 +31,7 @@ pub(crate) enum OperatorNote {
         /// What is asked, encoded.
         ask: Vec<u8>,
         /// Where the answer goes; dropped where the session ends before.
-        reply: oneshot::Sender<Result<Vec<u8>, AskError>>,
+        reply: Reply,
     },
 }
 
@@ -47,7 +50,7 @@ pub(crate) enum AskError {
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     last: u64,
-    open: BTreeMap<(WorkerId, u64), oneshot::Sender<Result<Vec<u8>, AskError>>>,
+    open: BTreeMap<(WorkerId, u64), Reply>,
 }
 
 impl Asks {
@@ -64,7 +67,7 @@ impl Asks {
     }
 
     /// Returns the number of a new ask. `None`: there is no room, even without those whose operators are gone.
-    fn begin(&mut self, worker: WorkerId, reply: oneshot::Sender<Result<Vec<u8>, AskError>>) -> Option<u64> {
+    fn begin(&mut self, worker: WorkerId, reply: Reply) -> Option<u64> {
         if self.open.len() >= ASKS_MAX {
             self.open.retain(|_, reply| !reply.is_closed());
         }
@@ -92,7 +95,7 @@ impl Brain {
         }
     }
 
-    fn ask(&mut self, worker: WorkerId, ask: Vec<u8>, reply: oneshot::Sender<Result<Vec<u8>, AskError>>) {
+    fn ask(&mut self, worker: WorkerId, ask: Vec<u8>, reply: Reply) {
         if !self.addresses.contains_key(&worker) {
             let _ = reply.send(Err(AskError::Gone));
             return;
