@@ -53,7 +53,7 @@ pub(crate) async fn tiers(cluster: &Arc<impl Cluster>, workers: &[Worker]) -> Li
 
 /// Asks these workers the same, and returns the answers in their order.
 async fn ask_all(cluster: &Arc<impl Cluster>, workers: &[Worker], what: Ask) -> Vec<(Worker, Result<Answer, Status>)> {
-    let asks: Vec<_> = workers.iter().map(|worker| one(cluster.clone(), worker.clone(), what.clone())).collect();
+    let asks: Vec<_> = workers.iter().map(|worker| one(cluster.clone(), worker.clone(), what)).collect();
     stream::iter(asks).buffered(FAN_OUT).collect().await
 }
 

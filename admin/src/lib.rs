@@ -3,8 +3,8 @@
 
 mod cluster;
 mod fan_out;
-mod gate;
 mod names;
+mod reach;
 mod routes;
 mod service;
 mod snapshots;
@@ -13,7 +13,7 @@ mod snapshots;
 mod tests;
 
 pub use cluster::Cluster;
-pub use gate::{Caller, Gate};
+pub use reach::{Caller, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;
 

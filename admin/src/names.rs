@@ -39,7 +39,7 @@ pub(crate) fn check_another_decodes(workers: &[Worker], but: &Worker) -> Result<
         return Ok(());
     }
     Err(Status::failed_precondition(format!(
-        "{} is the last decode worker that takes work: requests would be refused. Start another one first, or force it",
+        "{} is the last decode worker that takes work: requests would be refused. Start another one first, or ask with force (--force)",
         but.name
     )))
 }

@@ -1,7 +1,7 @@
 //! The service beside the other paths of an operations port.
 
 use crate::cluster::Cluster;
-use crate::gate::{Gate, guard};
+use crate::reach::{Reach, guard};
 use crate::service::Service;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -27,7 +27,7 @@ impl Health {
 ///
 /// # Panics
 /// If the description of the service, which is generated with it, cannot be read.
-pub fn routes(cluster: Arc<impl Cluster>, gate: Gate) -> (Router, Health) {
+pub fn routes(cluster: Arc<impl Cluster>, reach: Reach) -> (Router, Health) {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTION)
@@ -41,6 +41,6 @@ pub fn routes(cluster: Arc<impl Cluster>, gate: Gate) -> (Router, Health) {
         .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster)))
         .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection_v1)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{*call}", reflection_v1alpha)
-        .layer(from_fn_with_state(gate, guard));
+        .layer(from_fn_with_state(reach, guard));
     (guarded.route_service("/grpc.health.v1.Health/{*call}", health), Health(reporter))
 }

@@ -1,5 +1,5 @@
-use crate::gate::{Caller, Gate};
 use crate::names::{check_another_decodes, find};
+use crate::reach::{Caller, Reach};
 use crate::service::Service;
 use crate::{Cluster, Status};
 use domain::{RequestId, WorkerId};
@@ -70,17 +70,17 @@ impl Cluster for Played {
 
 #[test]
 fn callers_of_other_hosts_are_refused_with_the_fix() {
-    let check = |gate: Gate, address: &str| gate.check(Some(&Caller(address.parse().expect("an address"))));
+    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))));
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-        check(Gate::Loopback, here).expect("it is of this host");
+        check(Reach::Loopback, here).expect("it is of this host");
     }
     for elsewhere in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
-        let status = check(Gate::Loopback, elsewhere).expect_err("it is of another host");
+        let status = check(Reach::Loopback, elsewhere).expect_err("it is of another host");
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains("admin.beyond_loopback"), "{status}");
-        check(Gate::Open, elsewhere).expect("the gate is open");
+        check(Reach::Everywhere, elsewhere).expect("all may ask");
     }
-    assert!(Gate::Loopback.check(None).is_err(), "nobody knows where it is");
+    assert!(Reach::Loopback.check(None).is_err(), "nobody knows where it is");
 }
 
 #[test]
@@ -112,7 +112,7 @@ async fn a_worker_that_does_not_answer_is_named_beside_the_answers_of_others() {
     let tiers = service.list_tiers(Call::new(ListTiersRequest::default())).await.expect("two answer").into_inner();
     assert_eq!(tiers.tiers.iter().map(|tier| tier.worker).collect::<Vec<_>>(), [1, 2]);
     let silent = Silence { worker: "w1".to_owned(), why: "it stands still".to_owned() };
-    assert_eq!(tiers.silent, [silent.clone()]);
+    assert_eq!(tiers.silent, std::slice::from_ref(&silent));
     let workers = service.list_workers(Call::new(ListWorkersRequest {})).await.expect("it lists").into_inner().workers;
     let tiers: Vec<_> = workers.iter().map(|worker| worker.tiers.len()).collect();
     assert_eq!(tiers, [1, 1, 0]);
@@ -122,7 +122,10 @@ async fn a_worker_that_does_not_answer_is_named_beside_the_answers_of_others() {
     let subjects = [Subject::Tiers, Subject::Lanes].map(i32::from).into();
     let watch = service.watch(Call::new(WatchRequest { subjects, every_ms: 100 })).await.expect("it begins");
     let seen: Vec<_> = watch.into_inner().take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
-    assert!(seen.iter().all(|seen| seen.silent == [silent.clone()] && seen.workers.is_empty()), "{seen:?}");
+    assert!(
+        seen.iter().all(|seen| seen.silent == std::slice::from_ref(&silent) && seen.workers.is_empty()),
+        "{seen:?}"
+    );
     assert!(seen.iter().all(|seen| seen.tiers.len() == 2), "{seen:?}");
     let error = service.watch(Call::new(WatchRequest { every_ms: 1, ..WatchRequest::default() })).await;
     assert_eq!(error.err().map(|status| status.code()), Some(Code::InvalidArgument));

@@ -1,7 +1,7 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
 use crate::keys::Keys;
-use admin::Gate;
+use admin::Reach;
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -44,7 +44,7 @@ pub struct RouterConfig {
     /// Time that open requests have to end after a shutdown began. After: they are ended by us.
     pub drain: Duration,
     /// Which callers may ask the admin service.
-    pub gate: Gate,
+    pub reach: Reach,
     /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
     pub explained_max: usize,
     /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its

@@ -59,7 +59,7 @@ impl Explained {
         self.open.get(&id).or_else(|| self.over.iter().rev().find(|record| record.id == id))
     }
 
-    /// A request arrived.
+    /// Notes that a request arrived.
     pub(crate) fn arrived(&mut self, now: Time, request: &Request) {
         let record = Record {
             id: request.id,
@@ -76,7 +76,7 @@ impl Explained {
         self.open.entry(request.id).or_insert(record);
     }
 
-    /// A worker is told of an attempt, which follows from this decision. Both workers of a pair are told.
+    /// Notes that a worker is told of an attempt, which follows from this decision. Both workers of a pair are told.
     pub(crate) fn submitted(&mut self, now: Time, worker: WorkerId, submit: &Submit, decision: Option<&Decision>) {
         let Some(record) = self.open.get_mut(&submit.request) else { return };
         record.submitted.get_or_insert(now);
@@ -93,7 +93,7 @@ impl Explained {
         record.placements_total += 1;
     }
 
-    /// The client gets a token of a choice.
+    /// Notes that the client gets a token of a choice.
     pub(crate) fn token(&mut self, now: Time, request: RequestId, choice: Choice) {
         let Some(record) = self.open.get_mut(&request) else { return };
         match record.first {
@@ -109,19 +109,19 @@ impl Explained {
         }
     }
 
-    /// The router itself is about to end a request in this way.
+    /// Notes that the router itself is about to end a request in this way.
     pub(crate) fn ends(&mut self, request: RequestId, end: &End) {
         if let Some(record) = self.open.get_mut(&request) {
             record.end = in_words(end);
         }
     }
 
-    /// A request ended.
+    /// Notes that a request ended.
     pub(crate) fn ended(&mut self, now: Time, request: RequestId, end: &End, usage: &Usage) {
         self.close(now, request, *usage, in_words(end));
     }
 
-    /// A request was refused.
+    /// Notes that a request was refused.
     pub(crate) fn rejected(&mut self, now: Time, request: RequestId, detail: &str) {
         self.close(now, request, Usage::default(), format!("refused: {detail}"));
     }
@@ -141,7 +141,7 @@ impl Explained {
     }
 }
 
-/// Says how a request ended.
+/// Returns how a request ended, in words.
 fn in_words(end: &End) -> String {
     let by = match end.by {
         Ender::Done => "done",

@@ -17,6 +17,7 @@ mod operated;
 mod serve;
 mod sessions;
 
+pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig};
 pub use http::serve_ops;
 pub use keys::{KeyEntry, KeyFile, KeyFileError, KeyHash, Keys, new_key};

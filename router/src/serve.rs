@@ -1,11 +1,11 @@
 //! A router's life: serving, draining, over.
 
-use crate::brain::{Brain, Fleet, NOTES_MAX, Phase};
+use crate::brain::{Brain, Fleet, NOTES_MAX, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
 use crate::operated::Operated;
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, WorkerLink};
 use admin::Health;
 use std::convert::Infallible;
 use std::future::pending;
@@ -52,14 +52,7 @@ pub async fn serve(
     let Sessions { links, service } = sessions;
     let decides = (config.placement.clone(), config.explained_max);
     let brain = Brain::begin(clock, decides, fleet, service.clone(), phase_receiver.clone());
-    let mut brain = tokio::spawn({
-        let phase = phase_receiver.clone();
-        async move {
-            if let Some(brain) = brain.await {
-                brain.run(links, notes_receiver, phase).await;
-            }
-        }
-    });
+    let mut brain = tokio::spawn(run(brain, links, notes_receiver, phase_receiver.clone()));
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
     let keys = config.keys.clone();
@@ -77,25 +70,14 @@ pub async fn serve(
         metrics: metrics.clone(),
     });
     let server = Server::new(listeners.api, routes(app.clone()), connections_max, write_wait);
-    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.gate);
-    let tell_health = tell_health(app.clone(), health);
-    let ops = listeners
-        .ops
-        .map(|ops| Server::new(ops, ops_routes(app, operators), OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2());
-    let serve_ops = async {
-        match &ops {
-            Some(ops) => ops.accept().await,
-            None => pending().await,
-        }
-    };
-
+    let (ops, tell_health) = operations(listeners.ops, app);
     let life = async {
         shutdown.await;
         drain(&phase, &places, requests_max, drain_wait).await;
     };
     let failed = tokio::select! {
         never = server.accept() => match never {},
-        never = serve_ops => match never {},
+        never = accept(ops.as_ref()) => match never {},
         never = tell_health => match never {},
         never = keep_up(&metrics) => match never {},
         never = keys.follow() => match never {},
@@ -109,6 +91,38 @@ pub async fn serve(
         return Err(io::Error::other("the router's brain failed"));
     }
     Ok(())
+}
+
+/// Runs the brain once there is one.
+async fn run(
+    brain: impl Future<Output = Option<Brain>>,
+    links: mpsc::Receiver<WorkerLink>,
+    notes: mpsc::Receiver<Note>,
+    phase: watch::Receiver<Phase>,
+) {
+    if let Some(brain) = brain.await {
+        brain.run(links, notes, phase).await;
+    }
+}
+
+/// Makes the server of operators and their tools, if they have a listener, and what tells the health of the router.
+fn operations(
+    listener: Option<TcpListener>,
+    app: Arc<App>,
+) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
+    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach);
+    let tell_health = tell_health(app.clone(), health);
+    let routes = ops_routes(app, operators);
+    let server = |listener| Server::new(listener, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
+    (listener.map(server), tell_health)
+}
+
+/// Accepts connections of a server, if there is one.
+async fn accept(server: Option<&Server>) -> Infallible {
+    match server {
+        Some(server) => server.accept().await,
+        None => pending().await,
+    }
 }
 
 /// Tells `grpc.health.v1` whether requests can be served, as it changes.

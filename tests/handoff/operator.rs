@@ -43,8 +43,8 @@ fn a_role_is_changed_and_back() {
     assert_eq!(state(&cluster, Ask::Role(Role::Prefill.into())).role(), Role::Prefill);
     let why = refused(&mut cluster, 1, Assignment::Whole);
     assert!(why.contains("QueueFull"), "{why}");
-    let told = |cluster: &tests::cluster::Cluster| cluster.reports.get(&DECODE).and_then(|report| report.role);
-    cluster.until("a report says so", |cluster| told(cluster) == Some(domain::session::Role::Prefill));
+    let prefill = Some(domain::session::Role::Prefill);
+    cluster.until("a report says so", |cluster| cluster.reports.get(&DECODE).is_some_and(|it| it.role == prefill));
     assert_eq!(state(&cluster, Ask::Role(Role::Decode.into())).role(), Role::Decode);
     assert_eq!(ask(&mut cluster, &Asked::new(2, prompt(30, 1), 4)), 0);
     assert!(matches!(cluster.ask(DECODE, Ask::Role(7)).body, Some(Answer::Refused(_))));

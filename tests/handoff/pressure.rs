@@ -138,8 +138,6 @@ impl Drop for Router {
 fn config() -> RouterConfig {
     RouterConfig {
         keys: Keys::default(),
-        gate: admin::Gate::Loopback,
-        explained_max: 4,
         body_bytes_max: 64 << 10,
         body_wait: HOUR,
         body_min_bytes_per_s: 1,
@@ -154,6 +152,8 @@ fn config() -> RouterConfig {
         keepalive: None,
         write_wait: HOUR,
         drain: HOUR,
+        reach: router::Reach::Loopback,
+        explained_max: 0,
         placement: PlacementConfig {
             block_tokens: 0,
             token_bytes: 0,

@@ -173,7 +173,7 @@ fn submit(before: impl Role, after: impl Role, assignment: Assignment) -> Result
 
 #[test]
 fn new_submits_are_judged_by_the_new_role() {
-    let refused = |detail: &str| Err((Failure::Engine, detail.to_owned()));
+    let refused = |detail: &str| Err((Failure::QueueFull, detail.to_owned()));
     let prefill = Assignment::Prefill { decode: PEER };
     assert_eq!(submit(Prefill, Decode, Assignment::Whole), Ok(6));
     assert_eq!(submit(Prefill, Decode, prefill), refused("a decode worker does not compute prompts for others"));

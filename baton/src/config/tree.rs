@@ -85,7 +85,8 @@ tree! {
         /// hosts.
         listen: String = "127.0.0.1:8000".to_owned(),
         /// Address of the operations listener, which serves `/live`, `/ready`, `/metrics`, `/lanes` and the admin
-        /// service. API clients cannot exhaust it. `auto`: 127.0.0.1:8001, or a free port if 8001 is taken. Empty: no such listener.
+        /// service. API clients cannot exhaust it. `auto`: 127.0.0.1:8001, or a free port if 8001 is taken. Empty: no
+        /// such listener.
         ops_listen: String = "auto".to_owned(),
         /// Whether the API listener also serves `/metrics` and `/lanes`: `true` or `false`. It always serves `/live`
         /// and `/ready`. Set it to `false` if API clients must not read metrics.
@@ -153,8 +154,8 @@ tree! {
         /// its name.
         id: u32 = 0,
         /// Address of this worker's operations listener, which serves `/live`, `/ready`, `/metrics`, `/lanes` and the
-        /// admin service. `auto`: the host of `worker.listen` with the next port, or a free port if that one is taken. Empty: no such
-        /// listener.
+        /// admin service. `auto`: the host of `worker.listen` with the next port, or a free port if that one is taken.
+        /// Empty: no such listener.
         ops_listen: String = "auto".to_owned(),
         /// Seconds that running sequences have to finish or to move to another worker after SIGTERM or Ctrl-C. After
         /// that the worker exits.

@@ -4,7 +4,7 @@
 use super::operated::OperatedWorker;
 use super::runtime::listen;
 use crate::config::Config;
-use admin::Gate;
+use admin::Reach;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ fn listen_at(
 }
 
 /// Returns which callers of admin services are answered.
-pub(super) fn gate(config: &Config) -> Gate {
-    if config.admin.beyond_loopback { Gate::Open } else { Gate::Loopback }
+pub(super) fn reach(config: &Config) -> Reach {
+    if config.admin.beyond_loopback { Reach::Everywhere } else { Reach::Loopback }
 }
 
 /// Keeps the metrics of a worker's process, and serves them on `listener`, if there is one, with its probes and the
@@ -69,11 +69,11 @@ pub(super) async fn keep(
     listener: Option<TcpListener>,
     draining: watch::Receiver<bool>,
     worker: OperatedWorker,
-    gate: Gate,
+    reach: Reach,
 ) {
     let serve = async {
         if let Some(listener) = listener {
-            let operators = admin::routes(Arc::new(worker), gate);
+            let operators = admin::routes(Arc::new(worker), reach);
             match router::serve_ops(listener, metrics.clone(), draining, operators).await {}
         }
     };

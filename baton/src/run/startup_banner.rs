@@ -127,7 +127,9 @@ fn ops_at(listeners: &Listeners) -> io::Result<Option<SocketAddr>> {
 
 /// Returns a line about where operators reach a process.
 fn ops(address: Option<SocketAddr>) -> String {
-    line("ops", address.map(|address| format!("http://{address}/metrics, /ready and /live")))
+    let served =
+        |address| format!("http://{address}/metrics, /ready, /live, and baton admin --server http://{address}");
+    line("ops", address.map(served))
 }
 
 /// A line about something that may not be.

@@ -63,7 +63,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let registered = runtime.block_on(directory.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
-    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, ops::gate(config)));
+    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, ops::reach(config)));
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);

@@ -12,6 +12,9 @@ use tokio::sync::oneshot;
 /// Asks that wait for answers of workers at once. Above: refused.
 const ASKS_MAX: usize = 1024;
 
+/// Where the answer of a worker goes, encoded.
+type Reply = oneshot::Sender<Result<Vec<u8>, AskError>>;
+
 /// What an operator wants.
 #[derive(Debug)]
 pub(crate) enum OperatorNote {
@@ -28,7 +31,7 @@ pub(crate) enum OperatorNote {
         /// What is asked, encoded.
         ask: Vec<u8>,
         /// Where the answer goes; dropped where the session ends before.
-        reply: oneshot::Sender<Result<Vec<u8>, AskError>>,
+        reply: Reply,
     },
 }
 
@@ -47,24 +50,24 @@ pub(crate) enum AskError {
 #[derive(Debug, Default)]
 pub(super) struct Asks {
     last: u64,
-    open: BTreeMap<(WorkerId, u64), oneshot::Sender<Result<Vec<u8>, AskError>>>,
+    open: BTreeMap<(WorkerId, u64), Reply>,
 }
 
 impl Asks {
-    /// A worker answered. An answer that nobody waits for is dropped.
+    /// Passes on what a worker answered. An answer that no operator waits for is dropped.
     pub(super) fn answered(&mut self, worker: WorkerId, number: u64, answer: Vec<u8>) {
         if let Some(reply) = self.open.remove(&(worker, number)) {
             let _ = reply.send(Ok(answer));
         }
     }
 
-    /// A session is over: what its worker was asked stays unanswered.
+    /// Forgets what a worker was asked whose session is over: it stays unanswered.
     pub(super) fn close(&mut self, worker: WorkerId) {
         self.open.retain(|&(asked, _), _| asked != worker);
     }
 
-    /// Returns the number of a new ask. `None`: there is no room, even without those that nobody waits for.
-    fn begin(&mut self, worker: WorkerId, reply: oneshot::Sender<Result<Vec<u8>, AskError>>) -> Option<u64> {
+    /// Returns the number of a new ask. `None`: there is no room, even without those whose operators are gone.
+    fn begin(&mut self, worker: WorkerId, reply: Reply) -> Option<u64> {
         if self.open.len() >= ASKS_MAX {
             self.open.retain(|_, reply| !reply.is_closed());
         }
@@ -92,7 +95,7 @@ impl Brain {
         }
     }
 
-    fn ask(&mut self, worker: WorkerId, ask: Vec<u8>, reply: oneshot::Sender<Result<Vec<u8>, AskError>>) {
+    fn ask(&mut self, worker: WorkerId, ask: Vec<u8>, reply: Reply) {
         if !self.addresses.contains_key(&worker) {
             let _ = reply.send(Err(AskError::Gone));
             return;

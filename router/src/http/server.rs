@@ -1,14 +1,13 @@
 //! Connections: accepting, their limits, and their end.
 
-use super::connections::{Admitted, Connection, Connections};
+use super::connections::{Connection, Connections};
 use super::patient::Patient;
 use super::unread::{discard, lend};
 use admin::Caller;
 use axum::Router;
 use axum::http::header::{CONNECTION, EXPECT};
-use axum::http::{HeaderValue, Request, Version};
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use axum::http::{HeaderValue, Request};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -16,9 +15,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use telemetry::metrics;
 use tokio::net::{TcpListener, TcpStream};
@@ -59,7 +56,8 @@ impl Server {
         Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
     }
 
-    /// Lets clients speak HTTP/2, too, where they begin with its preface.
+    /// Lets clients speak HTTP/2, too, where they begin with its preface. A connection that carries streams waits as
+    /// any other does, so a client that watches without end keeps no other out.
     pub(crate) fn with_http2(self) -> Self {
         Self { speaks_http2: true, ..self }
     }
@@ -96,8 +94,6 @@ impl Server {
             service_fn(move |request: Request<Incoming>| {
                 begun.notify_one();
                 let waits_for_word = request.headers().contains_key(EXPECT);
-                // A stream of a connection that carries several lasts until its answer has been taken.
-                let open = (request.version() == Version::HTTP_2).then(|| connection.admit());
                 let (mut request, unread) = lend(request);
                 request.extensions_mut().insert(connection.clone());
                 request.extensions_mut().insert(caller);
@@ -112,7 +108,7 @@ impl Server {
                         }
                         tokio::spawn(discard(rest));
                     }
-                    Ok::<_, Infallible>(answer.map(|body| Held { body, _open: open }))
+                    Ok::<_, Infallible>(answer)
                 }
             })
         };
@@ -187,32 +183,6 @@ fn http2_limits() -> http2::Builder<TokioExecutor> {
         .max_header_list_size(HEAD_BYTES_MAX as u32)
         .keep_alive_interval(KEEP_ALIVE);
     limits
-}
-
-/// The body of an answer, with what keeps its connection meanwhile.
-struct Held {
-    body: axum::body::Body,
-    _open: Option<Admitted>,
-}
-
-impl Body for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 fn is_of_one_connection(error: &io::Error) -> bool {

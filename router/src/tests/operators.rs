@@ -144,3 +144,19 @@ async fn a_router_without_workers_answers_at_once() {
     assert_eq!(World::get_at(world.ops, "/live").await, (200, "live\n".to_owned()));
     assert_eq!(World::get_at(world.ops, "/baton.admin.v1.Nothing/Call").await.0, 404);
 }
+
+#[tokio::test]
+async fn whoever_watches_keeps_nobody_out() {
+    let world = World::with(0, |_| {}).await;
+    let mut watches = Vec::new();
+    for _ in 0..=crate::http::OPS_CONNECTIONS_MAX {
+        let mut client = client(&world).await;
+        let watch = client.watch(WatchRequest { subjects: Vec::new(), every_ms: 60_000 }).await.expect("it begins");
+        watches.push((client, watch.into_inner()));
+    }
+    assert_eq!(World::get_at(world.ops, "/live").await.0, 200);
+    let (_, last) = watches.last_mut().expect("there are some");
+    assert!(last.message().await.expect("it goes on").is_some());
+    let (_, first) = &mut watches[0];
+    while let Ok(Some(_)) = first.message().await {}
+}

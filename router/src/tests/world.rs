@@ -84,7 +84,7 @@ pub(crate) fn config() -> RouterConfig {
         keepalive: None,
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
-        gate: admin::Gate::Loopback,
+        reach: admin::Reach::Loopback,
         explained_max: 4,
         placement: PlacementConfig {
             block_tokens: SERVED.block_tokens,

@@ -83,7 +83,7 @@ impl Machine {
         WorkerAnswer { body: Some(Answer::State(self.state())) }
     }
 
-    /// Drops what is cached on the device for nobody, and counts it.
+    /// Drops what is cached on the device and held by nothing, and counts it.
     fn flush(&mut self) -> u64 {
         let kv = &mut self.core.kv;
         let cached = |stats: Vec<GroupStats>| stats.iter().map(|group| u64::from(group.cached)).sum::<u64>();

@@ -28,7 +28,8 @@ const DATA: [&str; 4] = ["json", "txt", "lock", "svg"];
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {
-        if file.is_rust() {
+        // What is generated is read in the file that it is made from.
+        if file.is_rust() && !file.path.starts_with(crate::proto::GENERATED) {
             check_rust(file, &mut findings);
         }
         let extension = file.path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();

@@ -14,7 +14,7 @@ pub(crate) enum AdminError {
          (router.ops_listen, worker.ops_listen), which it prints when it starts"
     )]
     Unreached {
-        /// Where.
+        /// The address that was given.
         server: String,
         /// What the system says.
         why: String,
@@ -25,7 +25,7 @@ pub(crate) enum AdminError {
          (router.ops_listen, worker.ops_listen), not that of the API or of sessions"
     )]
     NoService {
-        /// Where.
+        /// The address that was given.
         server: String,
         /// What it answers.
         why: String,
@@ -33,7 +33,7 @@ pub(crate) enum AdminError {
     /// The call came to nothing.
     #[error("{server}: {}", .status.message())]
     Call {
-        /// Where.
+        /// The address that was given.
         server: String,
         /// What it answers.
         status: Box<Status>,

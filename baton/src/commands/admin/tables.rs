@@ -17,6 +17,10 @@ fn known(value: f64, unit: &str) -> String {
     if value > 0.0 { format!("{value:.1} {unit}") } else { "-".to_owned() }
 }
 
+fn latency(us: f64) -> String {
+    if us < 10.0 { format!("{us:.2} us") } else { format!("{us:.1} us") }
+}
+
 /// Lists workers, one a line.
 pub(super) fn workers(workers: &[Worker]) -> String {
     let row = |worker: &Worker| {
@@ -67,7 +71,7 @@ pub(super) fn lanes(answer: &ListLanesResponse) -> String {
             format!("{}{}", lane.lane, if lane.encrypted { "+tls" } else { "" }),
             known(lane.bytes_per_s / 1e9, "GB/s"),
             expected,
-            known(lane.latency_s * 1e6, "us"),
+            latency(lane.latency_s * 1e6),
         ]
     };
     let head = ["READER", "READS FROM", "LANE", "SPEED", "EXPECTED", "LATENCY"];

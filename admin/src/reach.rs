@@ -12,18 +12,18 @@ pub struct Caller(pub SocketAddr);
 
 /// Which callers may ask what an operator may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum Reach {
     /// Processes of this host.
     Loopback,
     /// Whatever reaches the port.
-    Open,
+    Everywhere,
 }
 
-impl Gate {
+impl Reach {
     /// Checks a caller. Errors: it may not ask, and what would let it.
     pub(crate) fn check(self, caller: Option<&Caller>) -> Result<(), Status> {
         let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
-        if self == Gate::Open || is_here {
+        if self == Reach::Everywhere || is_here {
             return Ok(());
         }
         Err(Status::permission_denied(
@@ -33,9 +33,9 @@ impl Gate {
     }
 }
 
-/// Answers what the gate refuses.
-pub(crate) async fn guard(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    match gate.check(request.extensions().get()) {
+/// Answers callers that may not ask.
+pub(crate) async fn guard(State(reach): State<Reach>, request: Request, next: Next) -> Response {
+    match reach.check(request.extensions().get()) {
         Ok(()) => next.run(request).await,
         Err(status) => status.into_http(),
     }
