@@ -11,6 +11,8 @@ mod connection;
 mod error;
 mod outage;
 mod registration;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 pub use config::{Credentials, EtcdConfig, TlsFiles};

@@ -29,7 +29,7 @@ pub enum Sight {
         /// The revision at which that happened.
         revision: u64,
         /// The worker as it is listed now.
-        member: Member,
+        member: Box<Member>,
     },
     /// A worker was removed.
     Gone {
@@ -57,7 +57,7 @@ impl Table {
             Sight::All { revision, members } => self.replace(revision, members),
             Sight::Put { revision, member } if revision >= self.revision => {
                 self.revision = revision;
-                self.put(member).into_iter().collect()
+                self.put(*member).into_iter().collect()
             }
             Sight::Gone { revision, key } if revision >= self.revision => {
                 self.revision = revision;

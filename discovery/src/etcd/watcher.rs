@@ -109,7 +109,7 @@ fn sight(keys: &str, event: &Event) -> Option<Sight> {
     let revision = number(kv.mod_revision);
     let put = if event.r#type() == EventType::Put { member(keys, kv) } else { None };
     match put {
-        Some(member) => Some(Sight::Put { revision, member }),
+        Some(member) => Some(Sight::Put { revision, member: Box::new(member) }),
         None => Some(Sight::Gone { revision, key: key(keys, kv)? }),
     }
 }

@@ -25,7 +25,7 @@ fn key(id: u32) -> Key {
 }
 
 fn put(revision: u64, member: Member) -> Sight {
-    Sight::Put { revision, member }
+    Sight::Put { revision, member: Box::new(member) }
 }
 
 fn gone(revision: u64, id: u32) -> Sight {
@@ -56,7 +56,10 @@ fn workers_join_change_and_leave() {
 fn what_is_shown_again_or_late_changes_nothing() {
     let [first, again] = [member(1, 10, 1), member(1, 20, 2)];
     let joined = Change::Joined(first.clone());
-    check(vec![put(2, first.clone()), put(2, first.clone()), put(1, again.clone()), gone(1, 1)], &[joined.clone()]);
+    check(
+        vec![put(2, first.clone()), put(2, first.clone()), put(1, again.clone()), gone(1, 1)],
+        std::slice::from_ref(&joined),
+    );
     // A life that is over, shown as if it were new.
     check(vec![put(2, again.clone()), put(3, first.clone())], &[Change::Joined(again)]);
     // Several workers at one revision, as a transaction writes them.
