@@ -2,7 +2,7 @@
 
 use crate::output::human_bytes;
 use engine::cpu::LoadPlan;
-use engine::quant::Repacked;
+use engine::quant::{Q8_0_ERROR_MAX, Repacked};
 
 /// Says which formats are kept as Q8_0, what that takes, and what it changes; `None`: every weight is kept as it is.
 pub(crate) fn told(plan: &LoadPlan) -> Option<String> {
@@ -21,10 +21,7 @@ pub(crate) fn told(plan: &LoadPlan) -> Option<String> {
         let measured = shares.iter().map(|share| share.error).collect::<Option<Vec<f32>>>();
         let measured = measured.map(|errors| percent(errors.into_iter().fold(0.0, f32::max)));
         let measured = measured.map_or_else(String::new, |most| format!(" ({most} in a sample of rows)"));
-        format!(
-            "a weight changes by at most {}{measured} of the largest of its block of 32",
-            percent(Repacked::ERROR_MAX)
-        )
+        format!("a weight changes by at most {}{measured} of the largest of its block of 32", percent(Q8_0_ERROR_MAX))
     };
     Some(format!("{} kept as Q8_0, {stored} as {kept}: {error}", formats.join(", ")))
 }

@@ -107,8 +107,8 @@ fn widen(checkpoint: &Checkpoint, path: &Path) {
             let tensor = checkpoint.tensor(name).expect("it is there");
             let mut row_numbers = vec![0.0; tensor.width()];
             let mut bytes = Vec::with_capacity(tensor.shape.iter().product::<usize>() * size_of::<f32>());
-            for row in tensor.rows() {
-                tensor.format.dequantise(row, &mut row_numbers);
+            for row in tensor.rows(0..tensor.height()) {
+                tensor.format.dequantise(&row, &mut row_numbers);
                 row_numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
             }
             (name, tensor.shape.clone(), bytes)

@@ -75,9 +75,9 @@ impl GgufFile {
         let share = |tensor: &GgufTensor| {
             let known = format(tensor.kind);
             let name = known.map_or_else(|| format_name(tensor.kind), |format| format.to_string());
-            ((name, known.is_some()), tensor.range.len() as u64)
+            FormatShare::of(name, known, tensor.range.len() as u64)
         };
-        FormatShare::collect(self.tensors.values().map(share))
+        FormatShare::sum(self.tensors.values().map(share))
     }
 
     /// Returns the name that all files of a split model begin with; `None`: it is one file.

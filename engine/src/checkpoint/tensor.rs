@@ -89,7 +89,10 @@ impl<'a> TensorView<'a> {
 
     /// Returns whether its bytes are there: of a file of which only the first bytes have come, they are not.
     pub fn is_here(&self) -> bool {
-        self.range.end <= self.map.len()
+        match &self.source {
+            Source::Stored { map, range, .. } => range.end <= map.len(),
+            Source::Quantised(_) => true,
+        }
     }
 
     /// Numbers of a row.

@@ -82,9 +82,9 @@ impl Counting {
         share.stored_bytes += stored_bytes(tensor);
         share.kept_bytes += (tensor.shape[0] * form.panel_bytes(tensor.shape[1]) / PANEL) as u64;
         if tensor.is_here() {
-            let rows = tensor.rows();
-            let step = rows.len().div_ceil(SAMPLE_ROWS).max(1);
-            let error = rows.step_by(step).map(|row| format.error_of(row)).fold(0.0, f32::max);
+            let step = tensor.height().div_ceil(SAMPLE_ROWS).max(1);
+            let rows = (0..tensor.height()).step_by(step).flat_map(|row| tensor.rows(row..row + 1));
+            let error = rows.map(|row| format.error_of(&row)).fold(0.0, f32::max);
             share.error = Some(share.error.unwrap_or(0.0).max(error));
         }
     }

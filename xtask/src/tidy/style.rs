@@ -29,7 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {
         // What is generated is read in the file that it is made from.
-        if file.is_rust() && !file.path.starts_with(crate::proto::GENERATED) {
+        if file.is_rust() && !crate::proto::is_generated(&file.path) {
             check_rust(file, &mut findings);
         }
         let extension = file.path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();

@@ -197,13 +197,17 @@ fn shape(spec: &ModelSpec) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns lines about the number formats that weights are stored in. The last column says of which the model cannot be
-/// run yet.
+/// Returns lines about the number formats that weights are stored in. The last column says what they become, or that
+/// the model cannot be run yet.
 fn formats(shares: &[FormatShare]) -> Vec<[String; 4]> {
     let header = ["format", "tensors", "bytes", ""].map(str::to_owned);
     let row = |share: &FormatShare| {
-        let note = if share.is_read { "" } else { "not supported yet: the model cannot be run" };
-        [share.format.clone(), share.tensors.to_string(), human_bytes(share.bytes), note.to_owned()]
+        let note = match share.packed {
+            _ if !share.is_read => "not supported yet: the model cannot be run".to_owned(),
+            Some(format) => format!("packed as {format}"),
+            None => String::new(),
+        };
+        [share.format.clone(), share.tensors.to_string(), human_bytes(share.bytes), note]
     };
     std::iter::once(header).chain(shares.iter().map(row)).collect()
 }
@@ -211,16 +215,24 @@ fn formats(shares: &[FormatShare]) -> Vec<[String; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::quant::WeightFormat;
 
     #[test]
     fn every_format_is_named_with_its_bytes() {
-        let share =
-            |format: &str, is_read, tensors, bytes| FormatShare { format: format.into(), is_read, tensors, bytes };
-        let shares = [share("IQ4_XS", false, 210, 66 << 20), share("Q8_0", true, 1, 28 << 20)];
+        let share = |format: &str, is_read, packed, tensors, bytes| {
+            let format = format.to_owned();
+            FormatShare { format, is_read, packed, tensors, bytes }
+        };
+        let shares = [
+            share("IQ4_XS", false, None, 210, 66 << 20),
+            share("GPTQ INT4", true, Some(WeightFormat::Q4_0), 3, 30 << 20),
+            share("Q8_0", true, None, 1, 28 << 20),
+        ];
         let text = "\
-format  tensors  bytes
-IQ4_XS  210      66 MiB  not supported yet: the model cannot be run
-Q8_0    1        28 MiB
+format     tensors  bytes
+IQ4_XS     210      66 MiB  not supported yet: the model cannot be run
+GPTQ INT4  3        30 MiB  packed as Q4_0
+Q8_0       1        28 MiB
 ";
         assert_eq!(table(&formats(&shares)), text);
     }

@@ -3,8 +3,8 @@ use crate::cpu::CpuModel;
 use crate::cpu::tests::rig::files as random;
 use crate::models::ModelFiles;
 use crate::models::bind::LoadError;
-use crate::quant::Repacked;
 use crate::quant::tests::random_blocks;
+use crate::quant::{Q8_0_ERROR_MAX, Repacked};
 use domain::Dtype;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -77,6 +77,10 @@ fn what_is_planned_is_what_a_load_takes() {
     let dir = TempDir::new().expect("a directory");
     check_bytes(&opened(&dir, &mixed()));
     check_bytes(&opened(&dir, &repacked()));
+    let quantised = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/reference/quantised");
+    for method in ["awq", "gptq", "gptq-order", "fp8", "compressed-mixed"] {
+        check_bytes(&ModelFiles::load(&quantised.join(method)).expect("it opens"));
+    }
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn what_is_repacked_is_told_with_its_memory_and_its_error() {
     );
     for share in &shares {
         let error = share.error.expect("the weights are here");
-        assert!(error <= Repacked::ERROR_MAX, "{share:?}");
+        assert!(error <= Q8_0_ERROR_MAX, "{share:?}");
         assert_eq!(error == 0.0, share.format == Repacked::Q5_0, "{share:?}");
     }
     let plain = random("llama", "tiny", Dtype::F32);

@@ -193,12 +193,14 @@ fn serialize_formats<S: Serializer>(formats: &[FormatShare], serializer: S) -> R
     struct Format<'a> {
         format: &'a str,
         is_read: bool,
+        packed: Option<String>,
         tensors: usize,
         bytes: u64,
     }
     serializer.collect_seq(formats.iter().map(|share| Format {
         format: &share.format,
         is_read: share.is_read,
+        packed: share.packed.map(|format| format.to_string()),
         tensors: share.tensors,
         bytes: share.bytes,
     }))
@@ -221,7 +223,7 @@ fn serialize_repacked<S: Serializer>(plan: &Option<LoadPlan>, serializer: S) -> 
         stored_bytes: share.stored_bytes,
         memory_bytes: share.kept_bytes,
         error_measured: share.error,
-        error_max: engine::quant::Repacked::ERROR_MAX,
+        error_max: engine::quant::Q8_0_ERROR_MAX,
     }))
 }
 
