@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- range $role := list "prefill" "decode" -}}
 {{- $pool := printf "%s-%s" (include "baton.name" $root) $role -}}
 {{- range $at := until (int (include "baton.most" (get $root.Values $role))) -}}
-{{- $addresses = append $addresses (printf "%s-%d.%s.%s.svc:9001" $pool $at $pool $root.Release.Namespace) -}}
+{{- $addresses = append $addresses (printf "%s-%d.%s:9001" $pool $at $pool) -}}
 {{- end -}}
 {{- end -}}
 {{- join "," $addresses -}}
