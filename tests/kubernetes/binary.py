@@ -61,7 +61,8 @@ class Binary:
         for workload in workloads(objects):
             one = container(workload)
             (volume,) = [each for each in pod(workload)["volumes"] if "configMap" in each]
-            found = self.arguments(one["args"]) + self.variables(one["env"])
+            found = self.arguments(one["args"])
+            found += self.variables({each["name"]: SAMPLES.get(each["name"], "x") for each in one["env"]})
             with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
                 file.write(maps[volume["configMap"]["name"]]["baton.toml"])
                 file.flush()
@@ -73,12 +74,11 @@ class Binary:
         text = self.help(args[0])
         if not text:
             return [f"there is no command `{args[0]}`"]
-        return [f"{args[0]} has no {flag}" for flag in args if flag.startswith("--") and f"{flag} <" not in text]
+        return [f"`{args[0]}` has no {flag}" for flag in args if flag.startswith("--") and f"{flag} <" not in text]
 
-    def variables(self, env: list[dict]) -> list[str]:
+    def variables(self, given: dict[str, str]) -> list[str]:
         """Checks that each variable is one that the binary reads."""
         findings = []
-        given = {each["name"]: SAMPLES.get(each["name"], "x") for each in env}
         origins = {origin for _, origin in self.settings(environment={**self.environment, **given}).values()}
         for variable in given:
             if variable.startswith(("BATON_", "AWS_")) and f"environment {variable}" not in origins:
@@ -167,6 +167,8 @@ def check_running(baton: Binary, objects: list[dict]) -> list[str]:
                     time.sleep(0.1)
                 if status != 200:
                     findings.append(f"{name_of}: {probe} gets {status} at {path}")
+            if baton.run("topo", ops).returncode:
+                findings.append(f"{name_of}: `baton topo {ops}`, by which compose checks its health, fails")
             pages += get(f"{ops}/metrics")[1]
         for metric in ("baton_requests_open", "baton_waiting_sequences", "baton_running_sequences", "baton_build_info",
                        "baton_worker_up", "baton_kv_blocks"):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import binary
+import image
 import manifests
 import metrics
 
@@ -24,6 +25,7 @@ def main() -> int:
         findings += [f"{preset}: {what}" for what in found]
     findings += binary.check_running(baton, presets["cpu-demo"])
     findings += metrics.check(ROOT, [each for objects in presets.values() for each in objects])
+    findings += image.check(ROOT, baton, presets["cpu-demo"])
     findings += baton.check_version(ROOT)
     for what in findings:
         print(f"error: {what}")

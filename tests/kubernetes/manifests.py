@@ -41,6 +41,7 @@ def check_chart(root: Path) -> list[str]:
     everything = {
         "objectStore.secret=store": "AWS_SECRET_ACCESS_KEY",
         "hub.secret=hub": "HF_TOKEN",
+        "model.path=org/name": "port: 443",
         "decode.sharedMemory=16Gi": "folder = \"/dev/shm/baton\"",
         "prefill.runtimeClassName=nvidia": "runtimeClassName: nvidia",
         "monitoring.enabled=true,monitoring.docs=https://docs.example": "runbook_url: https://docs.example/operate/",
