@@ -79,7 +79,11 @@ class Binary:
     def variables(self, given: dict[str, str]) -> list[str]:
         """Checks that each variable is one that the binary reads."""
         findings = []
-        origins = {origin for _, origin in self.settings(environment={**self.environment, **given}).values()}
+        environment = {**self.environment, **given}
+        answer = self.run("config", "show", environment=environment)
+        if answer.returncode:
+            return [answer.stderr.strip()]
+        origins = {origin for _, origin in self.settings(environment=environment).values()}
         for variable in given:
             if variable.startswith(("BATON_", "AWS_")) and f"environment {variable}" not in origins:
                 findings.append(f"the configuration does not read {variable}")

@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask tidy` (checks, never writes), `cargo xtask proto` (writes the generated
-//! code of `proto`), `cargo xtask pages` (writes the generated pages of docs/reference), `cargo xtask manifests` (renders
-//! the Helm chart), `cargo xtask sim` (runs the simulator) and `cargo xtask release` (makes a release).
+//! code of `proto`), `cargo xtask pages` (writes the generated pages of docs/reference), `cargo xtask manifests`
+//! (renders the Helm chart), `cargo xtask sim` (runs the simulator) and `cargo xtask release` (makes a release).
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.

@@ -73,7 +73,8 @@ pub(crate) fn write(root: &Path) -> Result<String, ChoreError> {
 /// Compares the files with what [`render`] makes. Errors: those of rendering, and the files that differ.
 pub(crate) fn check(root: &Path) -> Result<String, ChoreError> {
     let outputs = render(root)?;
-    let is_stale = |(path, text): &&(PathBuf, String)| std::fs::read_to_string(root.join(path)).ok().as_ref() != Some(text);
+    let is_stale =
+        |(path, text): &&(PathBuf, String)| std::fs::read_to_string(root.join(path)).ok().as_ref() != Some(text);
     let stale: Vec<_> = outputs.iter().filter(is_stale).map(|(path, _)| path.display().to_string()).collect();
     if stale.is_empty() {
         Ok(format!("{RENDERED} is what the chart makes"))

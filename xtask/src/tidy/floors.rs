@@ -34,7 +34,7 @@ const FLOORS: [(&str, u8); 21] = [
 ];
 
 /// The step loop that both kinds of worker share: the one dependency within a floor.
-const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
+const SHARED: [(&str, &str); 3] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
 const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
@@ -48,6 +48,7 @@ const FOLDERS: [(&str, &str); 7] = [
     (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
     (".github", "what issues and changes are asked for"),
+    ("deploy", "the image, compose, and the Helm chart"),
     ("docs", "what is written for people"),
     ("models", "the bundled model and how it was made"),
     ("scripts", "what the Makefile calls"),
