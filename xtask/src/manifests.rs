@@ -52,6 +52,10 @@ fn template(root: &Path, values: &[&str]) -> Result<String, ChoreError> {
 }
 
 /// Returns the helm that `scripts/install-tools kubernetes` has installed, or that of the system.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the variable is cargo's, and cargo does not pass on what it makes of it"
+)]
 fn helm(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let installed = target.join("kubernetes/helm");

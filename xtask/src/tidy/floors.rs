@@ -34,7 +34,7 @@ const FLOORS: [(&str, u8); 21] = [
 ];
 
 /// The step loop that both kinds of worker share: the one dependency within a floor.
-const SHARED: [(&str, &str); 3] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
+const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
 const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
@@ -43,7 +43,7 @@ const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
 const HOMES: [&str; 1] = ["bench"];
 
 /// Folders at the top that hold no crate, and why they are there.
-const FOLDERS: [(&str, &str); 7] = [
+const FOLDERS: [(&str, &str); 8] = [
     (".cargo", "the xtask alias"),
     (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
