@@ -17,8 +17,8 @@ SECRET = "0123456789abcdef0123456789abcdef"
 # Values for variables of the environment that are checked by more than their name.
 SAMPLES = {"BATON_TRANSPORT__ADVERTISE": "10.0.0.1", "BATON_WORKER__NAME": "baton-decode-0", "BATON_CLUSTER__SECRET": SECRET,
            "BATON_CLUSTER__ACCEPT_SECRET": SECRET[::-1], "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-# What a release without the device says.
-NO_CUDA = "cuda is not built in yet"
+# What begins the refusal of a device that the binary does not have.
+NO_DEVICE = "engine.device: cuda"
 # Seconds that ending takes after the drain, at most.
 END_S = 5
 # How long a process may take to start, or to answer.
@@ -94,7 +94,7 @@ class Binary:
     def configuration(self, path: str, workload: dict) -> list[str]:
         """Checks the file as a whole, and what of it must fit the pod: ports, folders, the time to drain."""
         answer = self.run("config", "check", "--config", path)
-        if NO_CUDA in answer.stderr:
+        if NO_DEVICE in answer.stderr:
             answer = self.run("config", "check", "--config", path, "--device", "cpu")
         if answer.returncode:
             return [answer.stderr.strip()]
@@ -144,9 +144,9 @@ def start(stack: ExitStack, baton: Binary, file: Path, text: str, arguments: lis
     return process, said
 
 
-def check_running(baton: Binary, objects: list[dict]) -> list[str]:
-    """Starts a preset's processes with their own configuration, and asks every probe and for the metrics that
-    autoscalers and dashboards need at least."""
+def check_running(baton: Binary, objects: list[dict], test_arguments: list[str]) -> list[str]:
+    """Starts a preset's processes with their own configuration, and asks every probe, what the test of the chart asks,
+    and for the metrics that autoscalers and dashboards need at least."""
     maps = {obj["metadata"]["name"]: obj["data"] for obj in objects if obj["kind"] == "ConfigMap"}
     work = {obj["metadata"]["name"]: obj for obj in workloads(objects)}
     findings, pages, workers, running = [], "", [], []
@@ -174,6 +174,11 @@ def check_running(baton: Binary, objects: list[dict]) -> list[str]:
             if baton.run("topo", ops).returncode:
                 findings.append(f"{name_of}: `baton topo {ops}`, by which compose checks its health, fails")
             pages += get(f"{ops}/metrics")[1]
+        # What `helm test` does.
+        api = re.search(r"listening on (http://\S+)", said)[1]
+        command = [api if each.startswith("http://") else each for each in test_arguments]
+        if (answer := baton.run(*command)).returncode:
+            findings.append(f"helm test: {' '.join(command)} fails: {answer.stdout}{answer.stderr}")
         for metric in ("baton_requests_open", "baton_waiting_sequences", "baton_running_sequences", "baton_build_info",
                        "baton_worker_up", "baton_kv_blocks"):
             if not re.search(rf"^{metric}\b", pages, re.MULTILINE):

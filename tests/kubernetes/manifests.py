@@ -7,8 +7,8 @@ import kubernetes_validate
 import yaml
 from cloudcoil.models.prometheus_operator import v1 as prometheus
 
-# Version of Kubernetes whose schemas are used: that of the kubectl that tests install.
-KUBERNETES = "1.35"
+# Versions of Kubernetes whose schemas are used: the oldest that the chart takes, and that of the kubectl that tests install.
+KUBERNETES = ["1.30", "1.35"]
 # Objects of the Prometheus operator.
 OPERATOR = {"PodMonitor": prometheus.PodMonitor, "PrometheusRule": prometheus.PrometheusRule}
 # User of the image that is not root.
@@ -55,6 +55,15 @@ def check_chart(root: Path) -> list[str]:
     return findings
 
 
+def test_arguments(root: Path) -> list[str]:
+    """Returns what the pod of `helm test` runs. Its fields must be of the schema, too."""
+    answer = run("helm", "template", "baton", str(root / "deploy/helm"), "--show-only", "templates/test.yaml")
+    pod_of_test = yaml.safe_load(answer.stdout)
+    if found := schema(pod_of_test):
+        raise SystemExit(f"error: templates/test.yaml: {found}")
+    return pod_of_test["spec"]["containers"][0]["args"]
+
+
 def presets(root: Path) -> dict[str, list[dict]]:
     """Reads each rendered preset as kubectl would apply it."""
     found = {}
@@ -90,11 +99,13 @@ def schema(obj: dict) -> list[str]:
             return [str(error)]
         dumped = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return [f"unknown fields: {path}" for path in missing(obj, dumped)]
-    try:
-        kubernetes_validate.validate(obj, KUBERNETES, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        return [error.message]
-    return []
+    findings = []
+    for version in KUBERNETES:
+        try:
+            kubernetes_validate.validate(obj, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            findings.append(f"{version}: {error.message}")
+    return findings
 
 
 def missing(wanted, known, path: str = "") -> list[str]:
