@@ -10,6 +10,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   tidy    check what the compiler does not: floors, circles, pure cores, dead files, stale generated code, links, style
   proto   generate Rust from the .proto files of `proto` and `discovery`
   pages   write the pages of docs/reference that are generated: configuration, command line, metrics
+  manifests
+          render the presets of deploy/helm to deploy/kubernetes; `--check` compares and writes nothing
   sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
   release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
           `cargo xtask release 0.2.0 2026-11-24`; it pushes nothing
@@ -43,6 +45,8 @@ pub(crate) enum ChoreError {
     Proto(#[from] protox::Error),
     #[error("cannot generate code from the files in proto/proto: {0}")]
     Generate(io::Error),
+    #[error("{0}: not what the chart in deploy/helm makes; run `cargo xtask manifests`")]
+    StaleManifests(String),
     /// Cargo says itself what is wrong.
     #[error("`cargo {0}` failed; what it printed says why")]
     Cargo(String),

@@ -1,12 +1,14 @@
 //! The project's own chores: `cargo xtask tidy` (checks, never writes), `cargo xtask proto` (writes the generated
 //! code of `proto` and `discovery`), `cargo xtask pages` (writes the generated pages of docs/reference),
-//! `cargo xtask sim` (runs the simulator) and `cargo xtask release` (makes a release).
+//! `cargo xtask manifests` (renders the Helm chart), `cargo xtask sim` (runs the simulator) and `cargo xtask release`
+//! (makes a release).
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
 
 mod error;
 mod finding;
+mod manifests;
 mod modules;
 mod proto;
 mod release;
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(root),
         ["proto"] => proto::write(root),
         ["pages"] => cargo(root, &WRITE_PAGES, &[("WRITE_PAGES", "1")]),
+        ["manifests"] => manifests::write(root),
+        ["manifests", "--check"] => manifests::check(root),
         ["release", version, date] => release::run(root, version, date),
         ["sim", ref arguments @ ..] => cargo(root, &[&SIMULATE, arguments].concat(), &[]),
         _ => Err(ChoreError::Usage),

@@ -1,10 +1,13 @@
 //! A release: its number, its part of the changelog, its tag, and the files that people take.
 
 use crate::error::ChoreError;
+use crate::manifests;
 use std::path::Path;
 use std::process::Command;
 
 const MANIFEST: &str = "Cargo.toml";
+/// The chart, whose version is that of the application.
+const CHART: &str = "deploy/helm/Chart.yaml";
 const CHANGELOG: &str = "CHANGELOG.md";
 const UNRELEASED: &str = "## Unreleased";
 
@@ -19,11 +22,16 @@ pub(crate) fn run(root: &Path, version: &str, date: &str) -> Result<String, Chor
     if !output(root, "git", &["tag", "--list", &tag])?.is_empty() {
         return Err(ChoreError::TagExists(tag));
     }
+    manifests::check(root)?;
     let read = |path: &str| std::fs::read_to_string(root.join(path)).map_err(ChoreError::of_file(path));
     let write = |path: &str, text: String| std::fs::write(root.join(path), text).map_err(ChoreError::of_file(path));
-    let manifest = with_version(&read(MANIFEST)?, version)?;
+    let before = read(MANIFEST)?;
+    let manifest = with_version(&before, version)?;
+    let chart = read(CHART)?.replace(current(&before)?, version);
     let changelog = with_release(&read(CHANGELOG)?, version, date)?;
     write(MANIFEST, manifest)?;
+    write(CHART, chart)?;
+    manifests::write(root)?;
     write(CHANGELOG, changelog)?;
     // The lock file has the versions of the project's own crates.
     output(root, env!("CARGO"), &["update", "--workspace", "--offline"])?;
@@ -58,13 +66,18 @@ fn output(folder: &Path, program: &str, arguments: &[&str]) -> Result<String, Ch
 
 /// Returns the manifest with another version. Errors: it is no version, or not a later one.
 fn with_version(manifest: &str, version: &str) -> Result<String, ChoreError> {
-    let now = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
-    let now = now.ok_or(ChoreError::NoVersion(MANIFEST))?;
+    let now = current(manifest)?;
     let (from, to) = (numbers(now)?, numbers(version)?);
     if to <= from {
         return Err(ChoreError::NotLater { version: version.to_owned(), now: now.to_owned() });
     }
     Ok(manifest.replacen(&format!("version = \"{now}\""), &format!("version = \"{version}\""), 1))
+}
+
+/// Returns the version that a manifest names.
+fn current(manifest: &str) -> Result<&str, ChoreError> {
+    let now = manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'));
+    now.ok_or(ChoreError::NoVersion(MANIFEST))
 }
 
 fn numbers(version: &str) -> Result<[u32; 3], ChoreError> {

@@ -1,0 +1,73 @@
+"""Checks that queries use only metrics, labels and pages that exist."""
+
+import json
+import re
+from pathlib import Path
+
+# Labels that Prometheus adds to what it reads of a pod, and that of histograms.
+OF_TARGETS = {"pod", "namespace", "le"}
+NAME = re.compile(r"\bbaton_[a-z0-9_]+")
+# `baton_x{a="b", c=~"d"}`
+SELECTOR = re.compile(r"\b(baton_[a-z0-9_]+)\{([^}]*)\}")
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+
+
+def declared(root: Path) -> dict[str, set[str]]:
+    """Returns the labels of each series, from the page that is generated from the declarations."""
+    page = (root / "docs/reference/metrics.md").read_text()
+    series = {}
+    for row in re.findall(r"^\| `(baton_\w+)` \| (\w+) \| \w+ \| ([^|]*) \|", page, re.MULTILINE):
+        metric, kind, labels = row[0], row[1], set(re.findall(r"`(\w+)`", row[2]))
+        ends = ["_bucket", "_sum", "_count"] if kind == "histogram" else [""]
+        series |= {metric + end: labels | OF_TARGETS for end in ends}
+    return series
+
+
+def queries(objects: list[dict]) -> list[tuple[str, str]]:
+    """Lists every query in rules and dashboards, with where it stands."""
+    found = []
+    for obj in objects:
+        if obj["kind"] == "PrometheusRule":
+            rules = [rule for group in obj["spec"]["groups"] for rule in group["rules"]]
+            found += [(rule["alert"], rule["expr"]) for rule in rules]
+        if obj["kind"] == "ConfigMap" and "baton.json" in obj["data"]:
+            board = json.loads(obj["data"]["baton.json"])
+            found += [(panel["title"], each["expr"]) for panel in board["panels"] for each in panel["targets"]]
+            found += [(each["name"], each["query"]) for each in board["templating"]["list"]]
+    return found
+
+
+def check(root: Path, objects: list[dict]) -> list[str]:
+    series = declared(root)
+    findings = [] if len(series) > 80 else ["docs/reference/metrics.md lists hardly any metric"]
+    asked = queries(objects)
+    if len(asked) < 20:
+        findings.append("there are hardly any queries to check")
+    for place, query in asked:
+        names = set(NAME.findall(query))
+        findings += [f"{place}: there is no series {each}" for each in sorted(names - series.keys())]
+        known = set.union(OF_TARGETS, *(series.get(each, set()) for each in names))
+        used = {label.strip() for group in GROUPED.findall(query) for label in group.split(",")}
+        for metric, inside in SELECTOR.findall(query):
+            used |= set(re.findall(r"(\w+)\s*[=!]~?", inside)) - series.get(metric, set())
+        findings += [f"{place}: no series of it has the label {each}" for each in sorted(used - known)]
+    scaled = [metric["pods"]["metric"]["name"] for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"
+              for metric in obj["spec"]["metrics"]]
+    if len(set(scaled)) < 3:
+        findings.append("there are fewer autoscalers than components")
+    findings += [f"an autoscaler follows {each}, which there is not" for each in scaled if each not in series]
+    return findings + runbooks(root, objects)
+
+
+def runbooks(root: Path, objects: list[dict]) -> list[str]:
+    """Checks that each alert links to a heading that exists."""
+    findings = []
+    for obj in (obj for obj in objects if obj["kind"] == "PrometheusRule"):
+        for rule in (rule for group in obj["spec"]["groups"] for rule in group["rules"]):
+            page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+            text = (root / page).read_text() if (root / page).is_file() else ""
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            if not text or (anchor and anchor not in anchors):
+                findings.append(f"{rule['alert']}: its runbook {page}#{anchor} is not there")
+    return findings
