@@ -39,7 +39,8 @@ fn render(root: &Path) -> Result<Vec<(PathBuf, String)>, ChoreError> {
 /// Returns what helm makes of the chart with these files of values.
 fn template(root: &Path, values: &[&str]) -> Result<String, ChoreError> {
     let files = values.iter().flat_map(|values| ["--values".to_owned(), format!("{CHART}/presets/{values}.yaml")]);
-    let arguments = ["template", RELEASE, CHART, "--namespace", RELEASE, "--no-hooks"].map(str::to_owned).into_iter().chain(files);
+    let arguments =
+        ["template", RELEASE, CHART, "--namespace", RELEASE, "--no-hooks"].map(str::to_owned).into_iter().chain(files);
     let arguments: Vec<String> = arguments.collect();
     let command = || format!("helm {}", arguments.join(" "));
     let output = Command::new(helm(root)).args(&arguments).current_dir(root).output();
