@@ -9,15 +9,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Every key begins so, and people and scanners for leaked secrets know it by that.
+/// Every key begins so: people, and scanners for leaked secrets, know it by that.
 const PREFIX: &str = "baton-";
-/// Random bytes of a key: nobody finds one by trying.
+/// Random bytes of a key: too many to find one by trying.
 const RANDOM_BYTES: usize = 24;
 /// Hexadecimal digits of a hash that name its key in lists and logs.
 const ID_DIGITS: usize = 12;
 /// Largest file of keys: more than 100,000 of them.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Who may read and write the file: its owner.
+/// Rights of the file: its owner may read and write it.
 const FILE_MODE: u32 = 0o600;
 
 /// Why a file of keys is of no use.
@@ -69,7 +69,7 @@ pub struct KeyFile {
 pub struct KeyEntry {
     /// The key's hash.
     pub hash: KeyHash,
-    /// Who asks by it. Cached prompts are shared within a tenant only.
+    /// The client that has the key. Cached prompts are shared within a tenant only.
     pub tenant: String,
     /// Models that it may ask; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

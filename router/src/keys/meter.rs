@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The time in which a bucket fills.
 const MINUTE: Duration = Duration::from_secs(60);
-/// How long a client should wait for one of its own requests to end, which nobody can know.
+/// How long a client should wait for one of its own requests to end. When that is cannot be predicted.
 const END_WAIT: Duration = Duration::from_secs(1);
 
 /// What a key may take, and what it took.
@@ -34,7 +34,7 @@ struct Bucket {
 /// A limit that a key has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reached {
-    /// Which one.
+    /// The limit that was reached.
     pub(super) limit: Limit,
     /// Its size.
     pub(super) most: u32,
