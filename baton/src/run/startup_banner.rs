@@ -56,7 +56,7 @@ pub(super) fn serve(
         prefill = workers[0],
         decode = workers[1],
         device = setups[0].device(),
-        attempt = attempt(&address, card),
+        attempt = attempt(config, &address, card),
     ))
 }
 
@@ -74,7 +74,7 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
         name = card.name,
         unnamed = unnamed(config, &card.name),
         ops = ops(ops_at(listeners)?),
-        attempt = attempt(&address, card),
+        attempt = attempt(config, &address, card),
     ))
 }
 
@@ -148,7 +148,7 @@ fn lanes(address: &PeerAddress) -> String {
 }
 
 /// Returns a line to try. Its temperature is 0: at the API's default of 1, small models say whatever comes to mind.
-fn attempt(address: &str, card: &ModelCard) -> String {
+fn attempt(config: &Config, address: &str, card: &ModelCard) -> String {
     let question = if card.name == BUNDLED.0 { BUNDLED.1 } else { QUESTION };
     let name = &card.name;
     let (path, body) = if card.template.is_some() {
@@ -158,8 +158,9 @@ fn attempt(address: &str, card: &ModelCard) -> String {
         let prompt = format!(r#""prompt":"{question}","max_tokens":32"#);
         ("completions", format!(r#"{{"model":"{name}","temperature":0,{prompt}}}"#))
     };
+    let key = if config.router.keys_file.is_empty() { "" } else { " -H 'Authorization: Bearer KEY'" };
     format!(
-        "try      curl http://{address}/v1/{path} -H 'content-type: application/json' \\\n             \
+        "try      curl http://{address}/v1/{path} -H 'content-type: application/json'{key} \\\n             \
          -d '{body}'\n"
     )
 }
