@@ -153,7 +153,8 @@ fn info_of_a_model_of_a_hub_fetches_no_weights() {
 fn info_says_that_a_model_can_be_served_and_what_it_takes() {
     let folder = Folder::new("info");
     let json = folder.path("info.json");
-    let (status, out, error) = run(&["model", "info", "--json", &json], &[]);
+    let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust");
+    let (status, out, error) = run(&["model", "info", bundled, "--json", &json], &[]);
     assert_eq!(status, Some(0), "{error}");
     check_words(&out, &["tiny-rust", "in memory", "per token in", "at 2,048", "\nserved here: yes, up to "]);
     let report: Value = serde_json::from_slice(&std::fs::read(json).expect("it was written")).expect("it is JSON");

@@ -117,6 +117,11 @@ impl Bucket {
 
     /// Takes another limit: what is missing stays missing.
     fn limit(&mut self, per_minute: u32, now: Time) {
+        if self.per_minute == 0 {
+            // What was taken without a limit is no debt.
+            *self = Self::full(per_minute, now);
+            return;
+        }
         self.fill(now);
         let missing = f64::from(self.per_minute) - self.level;
         *self = Self { level: f64::from(per_minute) - missing, ..Self::full(per_minute, now) };
