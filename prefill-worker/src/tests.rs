@@ -30,6 +30,6 @@ fn prompts_that_are_handed_off_are_taken_and_nothing_else_is() {
     for assignment in [Assignment::Decode { prefill: peer }, Assignment::TakeOver { from: peer }, Assignment::Whole] {
         let refusal = Prefill.judge(&submit(assignment)).expect_err("it does not decode");
         assert_eq!(refusal, Refusal::OtherRole("a prefill worker does not decode"));
-        assert_eq!(refusal.failure(), Failure::Engine, "the router tries another worker");
+        assert_eq!(refusal.failure(), Failure::QueueFull, "the router asks another worker");
     }
 }
