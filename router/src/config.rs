@@ -1,10 +1,10 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
-use crate::keys::Keys;
 use admin::Reach;
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
+use keys::Keys;
 use placement::PlacementConfig;
 use std::time::Duration;
 

@@ -4,6 +4,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::{End, Ender};
+use keys::{KeyError, LimitReached};
 use placement::Rejected;
 use serde::Serialize;
 use std::time::Duration;
@@ -140,29 +141,10 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, Kind::Request, Some("method_not_allowed"), message)
     }
 
-    /// Makes the error for a request that shows no key, where one is needed.
-    pub(crate) fn no_key() -> Self {
-        let message = "This service asks for an API key: send the header 'Authorization: Bearer KEY'.";
-        Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some("missing_api_key"), message)
-    }
-
-    /// Makes the error for a request that shows a key that is not known, or not any more.
-    pub(crate) fn wrong_key() -> Self {
-        let message = "The API key is not known here, or was revoked.";
-        Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some("invalid_api_key"), message)
-    }
-
     /// Makes the error for a model that the key `id` may not ask.
     pub(crate) fn forbidden_model(name: &str, id: &str) -> Self {
         let message = format!("The key {id} may not use the model '{name}'.");
         Self::new(StatusCode::FORBIDDEN, Kind::Request, Some("model_not_allowed"), message).at("model")
-    }
-
-    /// Makes the error for a key that has reached one of its limits.
-    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: Duration) -> Self {
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("rate_limit_exceeded"), message);
-        error.retry_after = Some(retry_after);
-        error
     }
 
     /// Makes the error for more work than may wait.
@@ -228,6 +210,28 @@ impl ApiError {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let inner = Inner { message: &self.message, kind: self.kind, param: self.param.as_deref(), code: self.code };
         serde_json::to_writer(out, &Body { error: inner }).expect("strings serialise and a Vec takes them");
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        let (code, message) = match error {
+            KeyError::Missing => {
+                ("missing_api_key", "This service asks for an API key: send the header 'Authorization: Bearer KEY'.")
+            }
+            KeyError::Unknown => ("invalid_api_key", "The API key is not known here, or was revoked."),
+        };
+        Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some(code), message)
+    }
+}
+
+impl From<LimitReached> for ApiError {
+    fn from(reached: LimitReached) -> Self {
+        let LimitReached { key, most, unit, wait } = reached;
+        let message = format!("The key {key} has reached its limit of {most} {unit}.");
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("rate_limit_exceeded"), message);
+        error.retry_after = Some(wait);
+        error
     }
 }
 

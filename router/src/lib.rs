@@ -12,7 +12,6 @@ mod explained;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
-mod keys;
 mod operated;
 mod serve;
 mod sessions;
@@ -20,7 +19,7 @@ mod sessions;
 pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig};
 pub use http::serve_ops;
-pub use keys::{KeyEntry, KeyFile, KeyFileError, KeyHash, Keys, new_key};
+pub use keys::Keys;
 pub use serve::{Listeners, keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, FROM_WORKER_BYTES_MAX, Sessions, TO_WORKER_BYTES_MAX};
 

@@ -4,7 +4,7 @@ use crate::cli::{AddKey, KeysArgs};
 use crate::config::{Flags, load};
 use crate::error::CommandError;
 use crate::output::{print, table};
-use router::{KeyEntry, KeyFile, KeyFileError, new_key};
+use keys::{KeyEntry, KeyFile, KeyFileError, new_key};
 use std::path::{Path, PathBuf};
 
 /// Makes a key, adds it to the file, and prints it: the only time that it is seen.

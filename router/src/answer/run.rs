@@ -5,9 +5,9 @@ use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use crate::keys::Admission;
 use domain::{Choice, End, Finish, RequestId};
 use engine::text::Detokenizer;
+use keys::{Admission, KeyError};
 use tokio::sync::mpsc;
 
 /// Most updates that are turned into bytes at once.
@@ -154,7 +154,7 @@ impl Run {
         let seen = self.batch.len();
         let received = tokio::select! {
             biased;
-            () = self.admission.revoked() => return Err(ApiError::wrong_key()),
+            () = self.admission.revoked() => return Err(KeyError::Unknown.into()),
             received = self.waiting.updates.recv_many(&mut self.batch, BATCH_MAX) => received,
         };
         let is_token = |update: &&Update| matches!(update, Update::Token { .. });

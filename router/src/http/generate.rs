@@ -11,7 +11,6 @@ use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
-use crate::keys::{Admission, Key};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderValue;
@@ -19,6 +18,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use domain::session::Served;
 use domain::{RequestId, Time};
+use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
@@ -29,6 +29,7 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
     let key = match app.config.keys.find(request.headers()) {
         Ok(key) => key,
         Err(error) => {
+            let error = ApiError::from(error);
             metrics::requests(error.outcome()).increment(1);
             return error.into_response();
         }

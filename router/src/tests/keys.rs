@@ -2,8 +2,8 @@
 
 use super::http::{Head, Http};
 use super::world::{World, tokens};
-use crate::{KeyEntry, KeyFile, KeyHash, Keys};
 use domain::End;
+use keys::{KeyEntry, KeyFile, KeyHash, Keys};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tempfile::TempDir;

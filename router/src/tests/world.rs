@@ -1,7 +1,6 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
-use crate::keys::Keys;
 use crate::sessions::{Service, WorkerLink};
 use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
 use domain::session::{
@@ -9,6 +8,7 @@ use domain::session::{
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
+use keys::Keys;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use proto::queue::{Receiver, Sender, queue};
 use serde_json::Value;

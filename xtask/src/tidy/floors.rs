@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 22] = [
+const FLOORS: [(&str, u8); 23] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
@@ -19,6 +19,7 @@ const FLOORS: [(&str, u8); 22] = [
     ("engine", 2),
     ("discovery", 2),
     ("hub", 2),
+    ("keys", 2),
     ("telemetry", 2),
     ("bench-report", 2),
     ("admin", 3),

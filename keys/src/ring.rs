@@ -2,10 +2,9 @@
 
 use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash};
 use super::meter::{Limit, Meter, Rate, Reached};
-use crate::clock::Clock;
-use crate::error::ApiError;
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use domain::Time;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs;
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often the file is looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
@@ -42,12 +41,13 @@ pub struct Keys(Option<Arc<Ring>>);
 struct Ring {
     path: PathBuf,
     known: RwLock<HashMap<KeyHash, Key>>,
-    clock: Clock,
+    /// The beginning of the time that meters count.
+    began: Instant,
 }
 
-/// A key that a client showed.
+/// A key that a caller showed.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     entry: Arc<KeyEntry>,
     life: Arc<Life>,
 }
@@ -57,12 +57,36 @@ pub(crate) struct Key {
 struct Life {
     meter: Mutex<Meter>,
     revoked: watch::Sender<bool>,
-    clock: Clock,
+    began: Instant,
 }
 
 /// A request that is taken; it ends when this is dropped. Without keys there is nothing to take.
 #[derive(Debug)]
-pub(crate) struct Admission(Option<Key>);
+pub struct Admission(Option<Key>);
+
+/// Why a caller is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum KeyError {
+    /// It shows no key.
+    #[error("no key is shown: send the header 'Authorization: Bearer KEY'")]
+    Missing,
+    /// It shows one that is not known, or not any more.
+    #[error("the key is not known here, or was revoked")]
+    Unknown,
+}
+
+/// A limit that a key has reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitReached {
+    /// The key's name.
+    pub key: String,
+    /// The size of the limit.
+    pub most: u32,
+    /// What is limited, such as `requests a minute`.
+    pub unit: &'static str,
+    /// The time until a request may be taken again.
+    pub wait: Duration,
+}
 
 /// What tells versions of a file apart: when it was changed, and which file it is, since a new one replaces it.
 type Version = (i64, i64, u64, u64);
@@ -70,22 +94,22 @@ type Version = (i64, i64, u64, u64);
 impl Keys {
     /// Reads the keys in a file, which are read again when it changes. Errors: [`KeyFileError`].
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
-        let ring = Ring { path: path.to_owned(), known: RwLock::default(), clock: Clock::new() };
+        let ring = Ring { path: path.to_owned(), known: RwLock::default(), began: Instant::now() };
         ring.take(KeyFile::read(path)?);
         Ok(Self(Some(Arc::new(ring))))
     }
 
     /// Finds the key that a request shows; `None`: none is needed. Errors: it shows none, or none that is known.
-    pub(crate) fn find(&self, headers: &HeaderMap) -> Result<Option<Key>, ApiError> {
+    pub fn find(&self, headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
         let Some(ring) = &self.0 else { return Ok(None) };
         let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
-        let shown = shown.ok_or_else(ApiError::no_key)?;
+        let shown = shown.ok_or(KeyError::Missing)?;
         let known = ring.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&KeyHash::of(shown)).cloned().map(Some).ok_or_else(ApiError::wrong_key)
+        known.get(&KeyHash::of(shown)).cloned().map(Some).ok_or(KeyError::Unknown)
     }
 
     /// Reads the file whenever it changes, until dropped. A file that cannot be read changes nothing, and is told once.
-    pub(crate) async fn follow(&self) -> Infallible {
+    pub async fn follow(&self) -> Infallible {
         let Some(ring) = &self.0 else { return pending().await };
         let mut ticks = interval(RELOAD_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -102,7 +126,7 @@ impl Keys {
             seen = Some(version);
             match read {
                 Ok(file) => ring.take(file),
-                Err(error) => tracing::error!(%error, "router.keys_file: the keys stay as they were"),
+                Err(error) => tracing::error!(%error, "the keys stay as they were"),
             }
         }
     }
@@ -111,7 +135,7 @@ impl Keys {
 impl Ring {
     /// Replaces the keys: one that is still there keeps its meter, one that is gone is revoked.
     fn take(&self, file: KeyFile) {
-        let now = self.clock.now();
+        let now = since(self.began);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
         let mut gone = before.clone();
@@ -126,7 +150,7 @@ impl Ring {
                 None => {
                     added += 1;
                     let meter = Mutex::new(Meter::new(&entry, now));
-                    Arc::new(Life { meter, revoked: watch::Sender::new(false), clock: self.clock })
+                    Arc::new(Life { meter, revoked: watch::Sender::new(false), began: self.began })
                 }
             };
             known.insert(entry.hash, Key { entry: Arc::new(entry), life });
@@ -135,40 +159,38 @@ impl Ring {
             key.life.revoked.send_replace(true);
         }
         if added > 0 || !gone.is_empty() {
-            tracing::info!(known = known.len(), added, revoked = gone.len(), "keys of the API");
+            tracing::info!(known = known.len(), added, revoked = gone.len(), "keys");
         }
     }
 }
 
 impl Key {
     /// Returns the key's name, which tells nothing about the key.
-    pub(crate) fn id(&self) -> String {
+    pub fn id(&self) -> String {
         self.entry.hash.id()
     }
 
     /// Returns whether it may ask this model.
-    pub(crate) fn may_ask(&self, model: &str) -> bool {
+    pub fn may_ask(&self, model: &str) -> bool {
         self.entry.models.is_empty() || self.entry.models.iter().any(|allowed| allowed == model)
     }
 
     /// Takes a request. Errors: a limit of the key is reached.
-    pub(crate) fn admit(&self) -> Result<Admission, ApiError> {
-        let begun = self.life.meter().begin(self.life.clock.now());
-        begun.map(|()| Admission(Some(self.clone()))).map_err(|reached| self.too_much(reached))
-    }
-
-    fn too_much(&self, Reached { limit, most, wait }: Reached) -> ApiError {
-        let unit = match limit {
-            Limit::Requests => "requests a minute",
-            Limit::Tokens => "tokens a minute",
-            Limit::Concurrent => "requests at once",
-        };
-        ApiError::rate_limited(format!("The key {} has reached its limit of {most} {unit}.", self.id()), wait)
+    pub fn admit(&self) -> Result<Admission, LimitReached> {
+        let begun = self.life.meter().begin(self.life.now());
+        begun.map(|()| Admission(Some(self.clone()))).map_err(|Reached { limit, most, wait }| {
+            let unit = match limit {
+                Limit::Requests => "requests a minute",
+                Limit::Tokens => "tokens a minute",
+                Limit::Concurrent => "requests at once",
+            };
+            LimitReached { key: self.id(), most, unit, wait }
+        })
     }
 
     /// Adds the headers that say what is left to the key.
-    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
-        let rates = self.life.meter().rates(self.life.clock.now());
+    pub fn tell(&self, headers: &mut HeaderMap) {
+        let rates = self.life.meter().rates(self.life.now());
         for (names, rate) in RATE_HEADERS.iter().zip(rates) {
             let Some(Rate { most, left, full_in }) = rate else { continue };
             let reset = HeaderValue::from_str(&format!("{}ms", full_in.as_millis())).expect("digits are ASCII");
@@ -180,6 +202,10 @@ impl Key {
 }
 
 impl Life {
+    fn now(&self) -> Time {
+        since(self.began)
+    }
+
     fn meter(&self) -> MutexGuard<'_, Meter> {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -187,24 +213,24 @@ impl Life {
 
 impl Admission {
     /// Returns the admission of a request that needs no key.
-    pub(crate) fn free() -> Self {
+    pub fn free() -> Self {
         Self(None)
     }
 
     /// Returns whose request it is; empty: everybody's.
-    pub(crate) fn tenant(&self) -> &str {
+    pub fn tenant(&self) -> &str {
         self.0.as_ref().map_or("", |key| &key.entry.tenant)
     }
 
     /// Takes tokens of a prompt or of an answer.
-    pub(crate) fn take(&self, tokens: usize) {
+    pub fn take(&self, tokens: usize) {
         if let Some(key) = self.0.as_ref().filter(|_| tokens > 0) {
             key.life.meter().take(tokens);
         }
     }
 
     /// Waits until the key is revoked.
-    pub(crate) async fn revoked(&self) {
+    pub async fn revoked(&self) {
         let Some(key) = &self.0 else { return pending().await };
         // The sender lives as long as the key.
         let _ = key.life.revoked.subscribe().wait_for(|revoked| *revoked).await;
@@ -217,6 +243,11 @@ impl Drop for Admission {
             key.life.meter().end();
         }
     }
+}
+
+/// Returns the time since `began`.
+fn since(began: Instant) -> Time {
+    Time::ZERO + began.elapsed()
 }
 
 /// Returns what a header `Authorization` shows as a bearer's token.

@@ -3,9 +3,9 @@
 use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash, new_key};
 use super::meter::{Limit, Meter, Rate, Reached};
 use super::ring::Keys;
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, HeaderValue};
 use domain::Time;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use std::path::Path;
 use std::time::Duration;
 
