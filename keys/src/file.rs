@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -49,6 +49,14 @@ pub enum KeyFileError {
         path: PathBuf,
         /// The key's name.
         id: String,
+    },
+    /// It cannot stay what it is to its owner.
+    #[error("{path} would change its owner or its rights: change it as its owner or as root ({source})")]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
     },
     /// The system gives no random numbers.
     #[error("the system gives no random numbers: {0}")]
@@ -111,9 +119,11 @@ impl KeyFile {
     }
 
     /// Changes the file at `path`, which need not be there yet, and returns what `change` returns. One process changes
-    /// it at a time, and a reader sees it as it was before or after. Errors: [`KeyFileError`]; the file is as before
-    /// then.
+    /// it at a time, and a reader sees it as it was before or after. It keeps its owner, its rights and, behind a link,
+    /// its place. Errors: [`KeyFileError`]; the file is as before then.
     pub fn change<T>(path: &Path, change: impl FnOnce(&mut Self) -> T) -> Result<T, KeyFileError> {
+        let real = fs::canonicalize(path);
+        let path = real.as_deref().unwrap_or(path);
         let io = |source| KeyFileError::Io { path: path.to_owned(), source };
         let beside = |end: &str| {
             let mut name = path.as_os_str().to_owned();
@@ -122,6 +132,13 @@ impl KeyFile {
         };
         let lock = created(&beside(".lock")).map_err(io)?;
         lock.lock().map_err(io)?;
+        let before = fs::metadata(path).ok();
+        let keep = |file: &File| match &before {
+            Some(before) => keep(file, before).map_err(|source| KeyFileError::Owner { path: path.to_owned(), source }),
+            None => Ok(()),
+        };
+        // Who may change the file next needs the lock, too.
+        keep(&lock)?;
         let mut file = match Self::read(path) {
             Err(KeyFileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Self::default(),
             read => read?,
@@ -129,6 +146,7 @@ impl KeyFile {
         let result = change(&mut file);
         let partial = beside(".partial");
         let mut out = created(&partial).map_err(io)?;
+        keep(&out)?;
         let json = serde_json::to_vec_pretty(&file).expect("keys have names and numbers");
         out.write_all(&json).and_then(|()| out.write_all(b"\n")).and_then(|()| out.sync_all()).map_err(io)?;
         fs::rename(&partial, path).map_err(io)?;
@@ -195,6 +213,15 @@ impl<'de> Deserialize<'de> for KeyHash {
 /// Creates or empties a file that is its owner's alone.
 fn created(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
+
+/// Gives a file the owner and the rights that another one has.
+fn keep(file: &File, before: &Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+        fchown(file, Some(before.uid()), Some(before.gid()))?;
+    }
+    file.set_permissions(before.permissions())
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -75,7 +75,7 @@ impl Meter {
         }
     }
 
-    /// Takes other limits. What was taken stays taken.
+    /// Takes other limits. What was taken stays taken, and is owed a minute at most where a limit is lower now.
     pub(super) fn limit(&mut self, entry: &KeyEntry, now: Time) {
         self.requests.limit(entry.requests_per_minute, now);
         self.tokens.limit(entry.tokens_per_minute, now);
@@ -115,7 +115,8 @@ impl Bucket {
         Self { per_minute, level: f64::from(per_minute), at: now }
     }
 
-    /// Takes another limit: what is missing stays missing.
+    /// Takes another limit: what is missing stays missing. Of a lower one no more than a minute brings again: what was
+    /// taken rightly before that is no debt.
     fn limit(&mut self, per_minute: u32, now: Time) {
         if self.per_minute == 0 {
             // What was taken without a limit is no debt.
@@ -123,8 +124,13 @@ impl Bucket {
             return;
         }
         self.fill(now);
-        let missing = f64::from(self.per_minute) - self.level;
-        *self = Self { level: f64::from(per_minute) - missing, ..Self::full(per_minute, now) };
+        let is_lower = per_minute < self.per_minute;
+        let most = f64::from(per_minute);
+        let mut level = self.level + most - f64::from(self.per_minute);
+        if is_lower {
+            level = level.max(1.0 - most);
+        }
+        *self = Self { level, ..Self::full(per_minute, now) };
     }
 
     /// Adds what came in since it was looked at.

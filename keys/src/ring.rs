@@ -88,8 +88,9 @@ pub struct LimitReached {
     pub wait: Duration,
 }
 
-/// What tells versions of a file apart: when it was changed, and which file it is, since a new one replaces it.
-type Version = (i64, i64, u64, u64);
+/// What tells versions of a file apart: when it or its rights were changed, a time that programs cannot set, and which
+/// file it is, since a new one replaces it.
+pub(super) type Version = (i64, i64, u64, u64);
 
 impl Keys {
     /// Reads the keys in a file, which are read again when it changes. Errors: [`KeyFileError`].
@@ -257,7 +258,10 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 /// Reads the file unless it is the version that was seen, and returns which one it is now; `None`: nothing is new.
-fn read_if_new(path: &Path, seen: Option<Option<Version>>) -> Option<(Option<Version>, Result<KeyFile, KeyFileError>)> {
-    let version = fs::metadata(path).ok().map(|about| (about.mtime(), about.mtime_nsec(), about.ino(), about.len()));
+pub(super) fn read_if_new(
+    path: &Path,
+    seen: Option<Option<Version>>,
+) -> Option<(Option<Version>, Result<KeyFile, KeyFileError>)> {
+    let version = fs::metadata(path).ok().map(|about| (about.ctime(), about.ctime_nsec(), about.ino(), about.len()));
     (seen != Some(version)).then(|| (version, KeyFile::read(path)))
 }

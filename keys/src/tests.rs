@@ -2,7 +2,7 @@
 
 use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash, new_key};
 use super::meter::{Limit, Meter, Rate, Reached};
-use super::ring::Keys;
+use super::ring::{Keys, read_if_new};
 use domain::Time;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -79,6 +79,25 @@ fn other_limits_keep_what_was_taken() {
 }
 
 #[test]
+fn a_limit_that_is_lowered_is_owed_a_minute_at_most() {
+    let minute = Duration::from_secs(60);
+    let mut meter = Meter::new(&entry(1000, 100_000, 0), at(0));
+    (0..800).for_each(|_| assert_eq!(meter.begin(at(0)), Ok(())));
+    meter.take(90_000);
+    for (requests, tokens) in [(10, 0), (1, 0), (0, 100), (0, 1)] {
+        let mut meter = meter.clone();
+        meter.limit(&entry(requests, tokens, 0), at(0));
+        let wait = meter.begin(at(0)).expect_err("more was taken than that").wait;
+        assert!(wait <= minute, "{requests} requests, {tokens} tokens: {wait:?}");
+        assert_eq!(meter.begin(at(60)), Ok(()), "{requests} requests, {tokens} tokens");
+    }
+    // A file that says the same again forgives nothing.
+    meter.take(200_000);
+    meter.limit(&entry(1000, 100_000, 0), at(0));
+    assert!(meter.begin(at(0)).expect_err("it is overdrawn").wait > minute);
+}
+
+#[test]
 fn a_file_comes_back_as_it_was_written_and_holds_no_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");
@@ -91,6 +110,56 @@ fn a_file_comes_back_as_it_was_written_and_holds_no_key() {
     assert_eq!(KeyHash::of(&key), hash);
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_that_is_changed_keeps_its_rights_and_its_place() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let folder = tempfile::tempdir().expect("a folder");
+    let (real, link) = (folder.path().join("real/keys.json"), folder.path().join("keys.json"));
+    std::fs::create_dir(folder.path().join("real")).expect("there is room");
+    let add = |path: &Path| {
+        let (_, hash) = new_key().expect("random numbers");
+        KeyFile::change(path, |file| file.keys.push(KeyEntry { hash, ..entry(0, 0, 0) })).expect("it is written");
+    };
+    add(&real);
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).expect("it is ours");
+    // Only root may give a file away; of another user, the file stays its own.
+    let owner = std::os::unix::fs::chown(&real, Some(12), Some(34)).map_or(None, |()| Some((12, 34)));
+    symlink("real/keys.json", &link).expect("there is room");
+    add(&link);
+    assert!(link.is_symlink(), "the file is where it was");
+    let about = std::fs::metadata(&real).expect("it is there");
+    assert_eq!(about.mode() & 0o777, 0o640);
+    assert!(owner.is_none_or(|owner| owner == (about.uid(), about.gid())), "{} {}", about.uid(), about.gid());
+    assert_eq!(KeyFile::read(&real).expect("it is read").keys.len(), 2);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).expect("it is there").flatten().map(|it| it.file_name()).collect();
+    assert_eq!(left.len(), 2, "nothing is made beside the link: {left:?}");
+}
+
+#[test]
+fn a_change_within_a_file_is_noticed_whatever_its_time_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    KeyFile::change(&path, |file| file.keys.push(entry(1, 0, 0))).expect("it is written");
+    let (seen, _) = read_if_new(&path, None).expect("it is new");
+    assert!(read_if_new(&path, Some(seen)).is_none(), "nothing has changed");
+    let before = std::fs::metadata(&path).expect("it is there").modified().expect("it has a time");
+    let text = std::fs::read_to_string(&path).expect("text").replace(": 1", ": 2");
+    // A clock that counts in coarse steps may not have moved on yet.
+    let noticed = (0..3000).any(|_| {
+        std::fs::write(&path, &text).expect("there is room");
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(before))
+            .expect("it is ours");
+        std::thread::sleep(Duration::from_millis(10));
+        read_if_new(&path, Some(seen))
+            .is_some_and(|(_, file)| file.expect("it is read").keys[0].requests_per_minute == 2)
+    });
+    assert!(noticed);
 }
 
 #[test]
