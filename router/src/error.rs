@@ -33,6 +33,9 @@ enum Kind {
     /// There is too much to do.
     #[serde(rename = "rate_limit_error")]
     Load,
+    /// A key has reached a limit.
+    #[serde(rename = "rate_limit_error")]
+    Limit,
     /// The service is at fault.
     #[serde(rename = "server_error")]
     Service,
@@ -203,7 +206,11 @@ impl ApiError {
 
     /// Returns how metrics count a request that gets this answer instead of being accepted.
     pub(crate) fn outcome(&self) -> Outcome {
-        if self.kind == Kind::Request { Outcome::Invalid } else { Outcome::Rejected }
+        match self.kind {
+            Kind::Request => Outcome::Invalid,
+            Kind::Limit => Outcome::Limited,
+            Kind::Load | Kind::Service => Outcome::Rejected,
+        }
     }
 
     /// Appends the body: `{"error":{...}}`.
@@ -229,7 +236,7 @@ impl From<LimitReached> for ApiError {
     fn from(reached: LimitReached) -> Self {
         let LimitReached { key, most, unit, wait } = reached;
         let message = format!("The key {key} has reached its limit of {most} {unit}.");
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Load, Some("rate_limit_exceeded"), message);
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Limit, Some("rate_limit_exceeded"), message);
         error.retry_after = Some(wait);
         error
     }

@@ -270,6 +270,8 @@ pub enum Outcome {
     Us,
     /// It was valid, and refused because capacity or workers were missing.
     Rejected,
+    /// It was valid, and refused because its key had reached a limit.
+    Limited,
     /// It was not valid.
     Invalid,
 }
@@ -405,7 +407,7 @@ labels! {
     Role { Prefill = "prefill", Decode = "decode" }
     Outcome {
         Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
-        Rejected = "rejected", Invalid = "invalid"
+        Rejected = "rejected", Limited = "limited", Invalid = "invalid"
     }
     RecordState { Free = "free", Writing = "writing", Held = "held" }
     SlabKind { Live = "live", Adopted = "adopted", Foreign = "foreign" }

@@ -41,6 +41,9 @@ fn a_key_is_made_used_limited_and_revoked() {
     let second = ask(&server, &one, json!({}));
     assert_eq!((second.head.status, &second.json()["error"]["code"]), (429, &json!("rate_limit_exceeded")));
 
+    let refused = |outcome| server.metrics().sum("baton_requests_total", &[("outcome", outcome)]);
+    assert_eq!((refused("limited"), refused("rejected")), (1.0, 0.0), "what a key may not take is no overload");
+
     // A tenant's cached prefix is nobody else's.
     let (two, _) = keys(&file, &["add", "--tenant", "other"]);
     let (three, _) = keys(&file, &["add", "--tenant", "other"]);

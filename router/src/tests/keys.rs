@@ -110,6 +110,8 @@ async fn limits_are_told_before_and_after_they_are_reached() {
     let wait: u64 = head.header("retry-after").expect("a time").parse().expect("seconds");
     assert!((1..=60).contains(&wait), "{wait}");
     assert_eq!(head.header("x-ratelimit-remaining-requests"), Some("0"));
+    let (_, metrics) = guarded.world.get("/metrics").await;
+    assert!(metrics.contains("baton_requests_total{outcome=\"limited\"}"), "it is no overload: {metrics}");
     guarded.world.idle().await;
 }
 
