@@ -1,10 +1,20 @@
 //! Which callers may ask.
 
 use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_TYPE, FORWARDED, HeaderName, ORIGIN, VIA};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use std::net::SocketAddr;
 use tonic::Status;
+
+/// What the content of every call of gRPC begins with.
+const GRPC: &str = "application/grpc";
+/// What browsers add to what a web page asks, and the page cannot leave out.
+static OF_BROWSERS: [HeaderName; 2] = [ORIGIN, HeaderName::from_static("sec-fetch-site")];
+/// What proxies add. Who asks is behind them then.
+static OF_PROXIES: [HeaderName; 4] =
+    [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
 
 /// The end of a connection that asks. The server of the port puts it in every request.
 #[derive(Clone, Copy, Debug)]
@@ -21,22 +31,45 @@ pub enum Reach {
 
 impl Reach {
     /// Checks a caller. Errors: it may not ask, and what would let it.
-    pub(crate) fn check(self, caller: Option<&Caller>) -> Result<(), Status> {
+    pub(crate) fn check(self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<(), Status> {
         let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
-        if self == Reach::Everywhere || is_here {
-            return Ok(());
+        let proxy = OF_PROXIES.iter().find(|name| headers.contains_key(*name));
+        match (self, is_here, proxy) {
+            (Reach::Everywhere, ..) | (Reach::Loopback, true, None) => Ok(()),
+            (Reach::Loopback, true, Some(header)) => Err(Status::permission_denied(format!(
+                "admin calls are answered on this host alone, and this one came through a proxy (it has the header \
+                 {header}): ask the listener itself"
+            ))),
+            (Reach::Loopback, false, _) => Err(Status::permission_denied(
+                "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or \
+                 set admin.beyond_loopback = true where the network is trusted",
+            )),
         }
-        Err(Status::permission_denied(
-            "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or set \
-             admin.beyond_loopback = true where the network is trusted",
-        ))
     }
 }
 
 /// Answers callers that may not ask.
 pub(crate) async fn guard(State(reach): State<Reach>, request: Request, next: Next) -> Response {
-    match reach.check(request.extensions().get()) {
+    if let Err(refusal) = check_headers(request.headers()) {
+        return refusal.into_response();
+    }
+    match reach.check(request.extensions().get(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(status) => status.into_http(),
     }
+}
+
+/// Checks that a client of gRPC asks, and no web page that a browser of this host shows. Errors: the answer.
+fn check_headers(headers: &HeaderMap) -> Result<(), (StatusCode, &'static str)> {
+    if OF_BROWSERS.iter().any(|name| headers.contains_key(name)) {
+        return Err((StatusCode::FORBIDDEN, "web pages may not make admin calls\n"));
+    }
+    let content = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    if !content.starts_with(GRPC.as_bytes()) {
+        return Err((
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "admin calls are gRPC: use `baton admin` or a client of gRPC\n",
+        ));
+    }
+    Ok(())
 }

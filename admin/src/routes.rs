@@ -41,6 +41,7 @@ pub fn routes(cluster: Arc<impl Cluster>, reach: Reach) -> (Router, Health) {
         .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster)))
         .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection_v1)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{*call}", reflection_v1alpha)
-        .layer(from_fn_with_state(reach, guard));
+        // Of these paths alone: those that nobody has are answered by the server of the port.
+        .route_layer(from_fn_with_state(reach, guard));
     (guarded.route_service("/grpc.health.v1.Health/{*call}", health), Health(reporter))
 }

@@ -1,13 +1,17 @@
 use crate::names::{check_another_decodes, find};
 use crate::reach::{Caller, Reach};
+use crate::routes::routes;
 use crate::service::Service;
 use crate::{Cluster, Status};
+use axum::body::Body;
+use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
 use domain::{RequestId, WorkerId};
 use futures_util::StreamExt;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use std::sync::{Arc, Mutex};
+use tonic::codegen::Service as _;
 use tonic::{Code, Request as Call};
 
 /// Three workers, of which the last one answers nothing.
@@ -70,7 +74,8 @@ impl Cluster for Played {
 
 #[test]
 fn callers_of_other_hosts_are_refused_with_the_fix() {
-    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))));
+    let none = HeaderMap::new();
+    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))), &none);
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         check(Reach::Loopback, here).expect("it is of this host");
     }
@@ -80,7 +85,59 @@ fn callers_of_other_hosts_are_refused_with_the_fix() {
         assert!(status.message().contains("admin.beyond_loopback"), "{status}");
         check(Reach::Everywhere, elsewhere).expect("all may ask");
     }
-    assert!(Reach::Loopback.check(None).is_err(), "nobody knows where it is");
+    assert!(Reach::Loopback.check(None, &none).is_err(), "nobody knows where it is");
+}
+
+/// Asks the routes for the list of workers, or for `path`, from `address`, with these headers beside those of gRPC.
+/// Returns the status of HTTP and, where the call is refused, that of gRPC.
+async fn answered(reach: Reach, address: &str, path: &str, headers: &[(&str, &str)]) -> (u16, Option<Code>) {
+    let mut call = http::Request::post(path).body(Body::from(&[0; 5][..])).expect("it is a request");
+    call.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+        call.headers_mut().insert(name, HeaderValue::from_str(value).expect("a value"));
+    }
+    call.extensions_mut().insert(Caller(address.parse().expect("an address")));
+    let workers = vec![worker(1, "d", Role::Decode)];
+    let (mut routes, _health) = routes(Arc::new(Played(Mutex::new(workers))), reach);
+    let Ok(answer) = routes.call(call).await;
+    let status = answer.headers().get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()));
+    (answer.status().as_u16(), status)
+}
+
+const HERE: &str = "127.0.0.1:1";
+const LIST: &str = "/baton.admin.v1.Admin/ListWorkers";
+
+#[tokio::test]
+async fn web_pages_are_no_operators() {
+    for path in [LIST, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"] {
+        for (header, value) in [("origin", "null"), ("origin", "http://127.0.0.1:8001"), ("sec-fetch-site", "none")] {
+            assert_eq!(answered(Reach::Loopback, HERE, path, &[(header, value)]).await, (403, None), "{header}");
+        }
+        for content in ["", "text/plain", "application/json", "application/x-www-form-urlencoded"] {
+            let content = [("content-type", content)];
+            assert_eq!(answered(Reach::Loopback, HERE, path, &content).await, (415, None), "{content:?}");
+        }
+    }
+    for content in ["application/grpc", "application/grpc+proto"] {
+        assert_eq!(answered(Reach::Loopback, HERE, LIST, &[("content-type", content)]).await, (200, None));
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_of_this_host_asks_for_others() {
+    for header in ["forwarded", "via", "x-forwarded-for", "x-real-ip"] {
+        let answer = answered(Reach::Loopback, HERE, LIST, &[(header, "10.0.0.1")]).await;
+        assert_eq!(answer, (200, Some(Code::PermissionDenied)), "{header}");
+        let answer = answered(Reach::Loopback, HERE, "/grpc.health.v1.Health/Check", &[(header, "10.0.0.1")]).await;
+        assert_eq!(answer, (200, None), "health is for all");
+    }
+}
+
+#[tokio::test]
+async fn paths_that_nobody_has_are_not_guarded() {
+    let nowhere = [("content-type", "text/plain"), ("origin", "null")];
+    assert_eq!(answered(Reach::Loopback, "10.0.0.1:1", "/v1/models", &nowhere).await, (404, None));
 }
 
 #[test]
