@@ -5,6 +5,9 @@ use axum::http::header::{CONTENT_TYPE, FORWARDED, HeaderName, ORIGIN, VIA};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use keys::Keys;
+use std::convert::Infallible;
+use std::future::pending;
 use std::net::SocketAddr;
 use tonic::Status;
 
@@ -12,7 +15,7 @@ use tonic::Status;
 const GRPC: &str = "application/grpc";
 /// What browsers add to what a web page asks, and the page cannot leave out.
 static OF_BROWSERS: [HeaderName; 2] = [ORIGIN, HeaderName::from_static("sec-fetch-site")];
-/// What proxies add. Who asks is behind them then.
+/// What proxies add to what they pass on. The caller is behind them then.
 static OF_PROXIES: [HeaderName; 4] =
     [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
 
@@ -21,30 +24,54 @@ static OF_PROXIES: [HeaderName; 4] =
 pub struct Caller(pub SocketAddr);
 
 /// Which callers may ask what an operator may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Reach {
     /// Processes of this host.
     Loopback,
-    /// Whatever reaches the port.
-    Everywhere,
+    /// Also others, if they prove that they are operators: if they show a key with that right.
+    Beyond(Keys),
 }
 
 impl Reach {
     /// Checks a caller. Errors: it may not ask, and what would let it.
-    pub(crate) fn check(self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<(), Status> {
+    pub(crate) fn check(&self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<(), Status> {
         let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
         let proxy = OF_PROXIES.iter().find(|name| headers.contains_key(*name));
         match (self, is_here, proxy) {
-            (Reach::Everywhere, ..) | (Reach::Loopback, true, None) => Ok(()),
+            (_, true, None) => Ok(()),
+            (Reach::Beyond(keys), ..) => check_key(keys, headers),
             (Reach::Loopback, true, Some(header)) => Err(Status::permission_denied(format!(
                 "admin calls are answered on this host alone, and this one came through a proxy (it has the header \
                  {header}): ask the listener itself"
             ))),
             (Reach::Loopback, false, _) => Err(Status::permission_denied(
                 "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or \
-                 set admin.beyond_loopback = true where the network is trusted",
+                 set admin.beyond_loopback = true, and admin.keys_file for those who may",
             )),
         }
+    }
+
+    /// Takes changes of what proves that a caller is an operator, until dropped.
+    pub async fn follow(&self) -> Infallible {
+        match self {
+            Reach::Loopback => pending().await,
+            Reach::Beyond(keys) => keys.follow().await,
+        }
+    }
+}
+
+/// Checks that a caller shows the key of an operator. Errors: what it lacks.
+fn check_key(keys: &Keys, headers: &HeaderMap) -> Result<(), Status> {
+    match keys.find(headers) {
+        Ok(Some(key)) if key.is_operator() => Ok(()),
+        Ok(key) => {
+            let id = key.map(|key| key.id()).unwrap_or_default();
+            let what = format!("the key {id} is not that of an operator: `baton keys add --admin` makes one that is");
+            Err(Status::permission_denied(what))
+        }
+        Err(error) => Err(Status::unauthenticated(format!(
+            "{error}; admin calls of other hosts need a key with the right admin: `baton admin --key`, or BATON_KEY"
+        ))),
     }
 }
 

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
 use domain::{RequestId, WorkerId};
 use futures_util::StreamExt;
+use keys::{KeyEntry, KeyFile, KeyHash, Keys};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
@@ -78,12 +79,14 @@ fn callers_of_other_hosts_are_refused_with_the_fix() {
     let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))), &none);
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         check(Reach::Loopback, here).expect("it is of this host");
+        check(Reach::Beyond(Keys::default()), here).expect("it is of this host");
     }
     for elsewhere in ["10.0.0.1:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1", "0.0.0.0:1"] {
         let status = check(Reach::Loopback, elsewhere).expect_err("it is of another host");
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains("admin.beyond_loopback"), "{status}");
-        check(Reach::Everywhere, elsewhere).expect("all may ask");
+        let status = check(Reach::Beyond(Keys::default()), elsewhere).expect_err("nobody has the right");
+        assert_eq!(status.code(), Code::PermissionDenied);
     }
     assert!(Reach::Loopback.check(None, &none).is_err(), "nobody knows where it is");
 }
@@ -132,6 +135,30 @@ async fn a_proxy_of_this_host_asks_for_others() {
         let answer = answered(Reach::Loopback, HERE, "/grpc.health.v1.Health/Check", &[(header, "10.0.0.1")]).await;
         assert_eq!(answer, (200, None), "health is for all");
     }
+}
+
+#[tokio::test]
+async fn operators_elsewhere_show_a_key_with_that_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    let key = |name: &str, admin| KeyEntry { admin, ..KeyEntry::new(KeyHash::of(name), "acme".to_owned()) };
+    KeyFile::change(&path, |file| file.keys = vec![key("operator", true), key("client", false)])
+        .expect("it is written");
+    let reach = Reach::Beyond(Keys::open(&path).expect("it is read"));
+    let elsewhere = "10.0.0.1:1";
+    let (denied, unknown) = (Some(Code::PermissionDenied), Some(Code::Unauthenticated));
+    for (shown, wanted) in [("operator", None), ("client", denied), ("stranger", unknown), ("", unknown)] {
+        let shown = [("authorization", format!("Bearer {shown}"))];
+        let shown = shown.each_ref().map(|(name, value)| (*name, value.as_str()));
+        assert_eq!(answered(reach.clone(), elsewhere, LIST, &shown).await, (200, wanted), "{shown:?}");
+        // Who is behind a proxy of this host is of another one.
+        let through = [shown[0], ("x-forwarded-for", "10.0.0.1")];
+        assert_eq!(answered(reach.clone(), HERE, LIST, &through).await, (200, wanted), "{through:?}");
+        let page = [shown[0], ("origin", "http://10.0.0.1")];
+        assert_eq!(answered(reach.clone(), elsewhere, LIST, &page).await, (403, None), "it is a web page");
+    }
+    assert_eq!(answered(reach.clone(), elsewhere, LIST, &[]).await, (200, unknown));
+    assert_eq!(answered(reach, HERE, LIST, &[]).await, (200, None), "processes of this host need none");
 }
 
 #[tokio::test]

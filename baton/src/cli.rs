@@ -105,6 +105,7 @@ const KEYS_EXAMPLES: &str = "\
 Examples:
   baton keys add --file keys.json --tenant acme
   baton keys add --file keys.json --tenant acme --requests-per-minute 60 --tokens-per-minute 100000
+  baton keys add --file operators.json --tenant ops --admin
   baton serve --set router.keys_file=keys.json
   curl -H 'Authorization: Bearer baton-...' http://127.0.0.1:8000/v1/models
   baton keys list --file keys.json
@@ -270,6 +271,9 @@ pub(crate) struct AddKey {
     /// Most requests at once; 0: any number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) concurrent: u32,
+    /// It is an operator's: with it, `baton admin` may ask from another host
+    #[arg(long)]
+    pub(crate) admin: bool,
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
 }

@@ -91,11 +91,22 @@ pub struct KeyEntry {
     /// Most requests that are open at once.
     #[serde(default, skip_serializing_if = "is_none")]
     pub concurrent: u32,
+    /// Whether it is an operator's: it may make admin calls from other hosts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin: bool,
 }
 
 /// A hash of a key: BLAKE3, bound to this purpose. Keys are random, so no salt is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; blake3::OUT_LEN]);
+
+impl KeyEntry {
+    /// Makes the entry of a key that may ask all models, without limits, and is no operator's.
+    pub fn new(hash: KeyHash, tenant: String) -> Self {
+        let (requests_per_minute, tokens_per_minute, concurrent) = (0, 0, 0);
+        Self { hash, tenant, models: Vec::new(), requests_per_minute, tokens_per_minute, concurrent, admin: false }
+    }
+}
 
 impl KeyFile {
     /// Reads the file at `path`. Errors: [`KeyFileError`].

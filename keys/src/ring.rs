@@ -171,6 +171,11 @@ impl Key {
         self.entry.hash.id()
     }
 
+    /// Returns whether it may make admin calls.
+    pub fn is_operator(&self) -> bool {
+        self.entry.admin
+    }
+
     /// Returns whether it may ask this model.
     pub fn may_ask(&self, model: &str) -> bool {
         self.entry.models.is_empty() || self.entry.models.iter().any(|allowed| allowed == model)

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 fn entry(requests_per_minute: u32, tokens_per_minute: u32, concurrent: u32) -> KeyEntry {
-    let hash = KeyHash::of("baton-1");
-    KeyEntry { hash, tenant: "acme".into(), models: Vec::new(), requests_per_minute, tokens_per_minute, concurrent }
+    let plain = KeyEntry::new(KeyHash::of("baton-1"), "acme".to_owned());
+    KeyEntry { requests_per_minute, tokens_per_minute, concurrent, ..plain }
 }
 
 fn at(seconds: u64) -> Time {
@@ -102,7 +102,7 @@ fn a_file_comes_back_as_it_was_written_and_holds_no_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");
     let (key, hash) = new_key().expect("random numbers");
-    let added = KeyEntry { hash, models: vec!["m".into()], ..entry(1, 2, 3) };
+    let added = KeyEntry { hash, models: vec!["m".into()], admin: true, ..entry(1, 2, 3) };
     KeyFile::change(&path, |file| file.keys.push(added.clone())).expect("it is written");
     assert_eq!(KeyFile::read(&path).expect("it is read").keys, [added]);
     let text = std::fs::read_to_string(&path).expect("text");

@@ -55,7 +55,7 @@ pub async fn serve(
     let mut brain = tokio::spawn(run(brain, links, notes_receiver, phase_receiver.clone()));
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
-    let keys = config.keys.clone();
+    let (keys, reach) = (config.keys.clone(), config.reach.clone());
     let app = Arc::new(App {
         config,
         card,
@@ -81,6 +81,7 @@ pub async fn serve(
         never = tell_health => match never {},
         never = keep_up(&metrics) => match never {},
         never = keys.follow() => match never {},
+        never = reach.follow() => match never {},
         () = life => false,
         _ = &mut brain => true,
     };
@@ -110,7 +111,7 @@ fn operations(
     listener: Option<TcpListener>,
     app: Arc<App>,
 ) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
-    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach);
+    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach.clone());
     let tell_health = tell_health(app.clone(), health);
     let routes = ops_routes(app, operators);
     let server = |listener| Server::new(listener, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();

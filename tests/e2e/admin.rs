@@ -87,8 +87,10 @@ fn everything_is_listed_and_explained() {
     let (status, table, _) = admin(router, &["workers"]);
     assert_eq!((status, table.lines().count()), (Some(0), 5), "{table}");
 
-    let explained = done(router, &["explain", &id]);
-    assert_eq!(explained["request"]["state"], "ended", "{explained:#}");
+    let explained = until("its end is known", || {
+        let explained = done(router, &["explain", &id]);
+        (explained["request"]["state"] == "ended").then_some(explained)
+    });
     for part in ["queue_ms", "prefill_ms", "handoff_ms", "decode_ms", "first_token_ms", "total_ms"] {
         assert!(explained[part].as_f64().is_some_and(|ms| ms >= 0.0), "{part}: {explained:#}");
     }
@@ -110,7 +112,7 @@ fn everything_is_listed_and_explained() {
     let tiers = done(router, &["tiers", "d1"]);
     assert_eq!((&tiers["tiers"][0]["tier"], tiers["tiers"].as_array().map(Vec::len)), (&json!("device"), Some(1)));
     assert_eq!(done(router, &["models"])["models"][0]["name"], "tiny-rust");
-    assert_eq!(done(router, &["requests"])["requests"], json!([]));
+    until("no request is open", || (done(router, &["requests"])["requests"] == json!([])).then_some(()));
 
     // A worker answers for itself, at its own port.
     let own = done(decode, &["workers"]);
@@ -185,7 +187,9 @@ fn a_drain_under_load_and_its_undo_fail_no_request() {
         });
     });
     let metrics = cluster.router().metrics();
-    assert_eq!(metrics.sum("baton_requests_total", &[("outcome", "error")]), 0.0);
+    for outcome in ["worker", "deadline", "us", "rejected", "limited", "invalid"] {
+        assert_eq!(metrics.sum("baton_requests_total", &[("outcome", outcome)]), 0.0, "{outcome}");
+    }
     cluster.end();
 }
 
@@ -218,12 +222,12 @@ fn a_role_flips_under_load_and_back() {
 
 #[test]
 fn what_is_cached_is_dropped_and_what_runs_is_watched() {
-    let ops = own_place();
-    let listen = format!("router.ops_listen={ops}");
-    let server = Server::start(&[&SLOW[..], &["--set", &listen]].concat());
+    let server = Server::start(&[&SLOW[..], &["--set", "router.ops_listen=127.0.0.1:0"]].concat());
+    let ops = server.operations();
     let (_, cached) = ask(1, 4).whole(&server);
     assert_eq!(cached, 0);
     assert!(ask(1, 4).whole(&server).1 > 0, "it is cached");
+    server.settled();
     for name in ["prefill-1", "decode-1"] {
         assert!(done(ops, &["flush", name])["blocks"].as_u64().is_some_and(|blocks| blocks > 0), "{name}");
     }
@@ -255,23 +259,65 @@ fn what_is_cached_is_dropped_and_what_runs_is_watched() {
 }
 
 #[test]
-fn callers_of_other_hosts_are_refused_unless_the_setting_says_otherwise() {
+fn callers_of_other_hosts_are_refused_without_the_key_of_an_operator() {
     let Some(address) = own_address() else {
         eprintln!("this host has no address but loopback: nothing to see");
         return;
     };
-    for open in [false, true] {
-        let place = SocketAddr::new(address, own_place().port());
-        let (listen, beyond) = (format!("router.ops_listen={place}"), format!("admin.beyond_loopback={open}"));
-        let server = Server::start(&[&SIM[..], &["--set", &listen, "--set", &beyond]].concat());
-        if open {
-            assert_eq!(done(place, &["workers"])["workers"].as_array().map(Vec::len), Some(2));
-        } else {
-            let error = refused(place, &["workers"], 4);
-            assert!(error.contains("admin.beyond_loopback") && error.contains(&place.to_string()), "{error}");
-        }
-        drop(server);
+    let listen = format!("router.ops_listen={}", SocketAddr::new(address, 0));
+    let server = Server::start(&[&SIM[..], &["--set", &listen]].concat());
+    let place = server.operations();
+    let error = refused(place, &["workers"], 4);
+    assert!(error.contains("admin.beyond_loopback") && error.contains(&place.to_string()), "{error}");
+    drop(server);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("keys.json").to_str().expect("UTF-8").to_owned();
+    let beyond = ["--set", "admin.beyond_loopback=true"];
+    let mut child = baton(&[&["decode-worker", "--listen", "127.0.0.1:0"], &beyond[..]].concat()).spawn();
+    let child = child.as_mut().expect("the binary runs");
+    assert_eq!(ended(child).code(), Some(2), "nobody would be refused");
+    let error = drained(child.stderr.take());
+    assert!(error.contains("admin.keys_file") && error.contains("baton keys add"), "{error}");
+
+    let add = |arguments: &[&str]| {
+        let mut child = baton(&[&["keys", "add", "--tenant", "ops", "--file", &file], arguments].concat())
+            .spawn()
+            .expect("the binary runs");
+        assert_eq!(ended(&mut child).code(), Some(0), "{}", drained(child.stderr.take()));
+        drained(child.stdout.take()).trim_end().to_owned()
+    };
+    let (operator, client) = (add(&["--admin"]), add(&[]));
+    let keys = format!("admin.keys_file={file}");
+    let beyond = ["--set", "admin.beyond_loopback=true", "--set", &keys];
+    let mut cluster = Cluster::new("hush, says this test");
+    let ops = format!("worker.ops_listen={}", SocketAddr::new(address, 0));
+    let worker = cluster.decode(&[&SIM[..], &beyond, &["--set", &ops]].concat());
+    cluster.route(&[&beyond[..], &["--set", &listen]].concat());
+    cluster.until_ready(0, 1);
+    for place in [cluster.worker(worker).operations(), cluster.router().operations()] {
+        assert_eq!(place.ip(), address);
+        let error = refused(place, &["workers"], 4);
+        assert!(error.contains("no key is shown") && error.contains("BATON_KEY"), "{error}");
+        assert!(refused(place, &["--key", &client, "workers"], 4).contains("not that of an operator"));
+        assert!(refused(place, &["--key", &operator[1..], "workers"], 4).contains("not known here"));
+        assert_eq!(done(place, &["--key", &operator, "workers"])["workers"].as_array().map(Vec::len), Some(1));
+        let server = format!("http://{place}");
+        let mut by_environment = baton(&["admin", "--server", &server, "workers"]);
+        let mut child = by_environment.env("BATON_KEY", &operator).spawn().expect("the binary runs");
+        assert_eq!(ended(&mut child).code(), Some(0), "{}", drained(child.stderr.take()));
     }
+    // The key that is revoked is no operator's any more, on every process.
+    let mut child = baton(&["keys", "list", "--file", &file]).spawn().expect("the binary runs");
+    ended(&mut child);
+    let listed = drained(child.stdout.take());
+    let row = listed.lines().find(|row| row.ends_with("yes")).expect("the operator's key");
+    let id = row.split_whitespace().next().expect("a name");
+    assert!(ended(&mut baton(&["keys", "revoke", id, "--file", &file]).spawn().expect("the binary runs")).success());
+    for place in [cluster.worker(worker).operations(), cluster.router().operations()] {
+        until("its end", || (admin(place, &["--key", &operator, "workers"]).0 == Some(4)).then_some(()));
+    }
+    cluster.end();
 }
 
 /// Returns an address of this host that is not loopback: what it would send from.

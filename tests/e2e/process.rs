@@ -2,7 +2,7 @@
 
 use crate::http::{Answer, Connection, post, request};
 use crate::metrics::Metrics;
-use crate::server::{baton, ended};
+use crate::server::{baton, ended, until};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,6 +14,8 @@ pub(crate) struct Process {
     child: Child,
     /// Where it listens, as the first line of its welcome says.
     pub(crate) address: SocketAddr,
+    /// The rest of its welcome, so far.
+    welcome: Arc<Mutex<String>>,
     log: Arc<Mutex<String>>,
 }
 
@@ -21,14 +23,7 @@ impl Process {
     /// Starts it with these arguments and settings in the environment, and waits for its welcome.
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = baton(arguments).envs(environment.iter().copied()).spawn().expect("the binary runs");
-        let log = Arc::new(Mutex::new(String::new()));
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        let copy = log.clone();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                *copy.lock().expect("nobody panics with it") += &format!("{line}\n");
-            }
-        });
+        let log = kept(BufReader::new(child.stderr.take().expect("it is piped")));
         let mut welcome = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let read = stdout.read_line(&mut welcome);
@@ -37,9 +32,18 @@ impl Process {
             let status = ended(&mut child);
             panic!("no address in {welcome:?} ({read:?}), {status}: {}", log.lock().expect("nobody panics with it"));
         };
-        // The rest of the welcome: nobody who writes to a closed pipe goes on.
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(drop));
-        Self { child, address, log }
+        // Nobody who writes to a closed pipe goes on, so all of it is read.
+        let welcome = kept(stdout);
+        Self { child, address, welcome, log }
+    }
+
+    /// Where its operators reach it, as its welcome says.
+    pub(crate) fn operations(&self) -> SocketAddr {
+        until("it says where operators reach it", || {
+            let welcome = self.welcome.lock().expect("nobody panics with it");
+            let (_, rest) = welcome.split_once("\n  ops ")?;
+            rest.trim_start().strip_prefix("http://")?.split_once('/')?.0.parse().ok()
+        })
     }
 
     /// A new connection.
@@ -84,6 +88,18 @@ impl Process {
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("nobody panics with it").clone()
     }
+}
+
+/// Keeps what a process writes, line by line.
+fn kept(pipe: impl BufRead + Send + 'static) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let copy = text.clone();
+    std::thread::spawn(move || {
+        for line in pipe.lines().map_while(Result::ok) {
+            *copy.lock().expect("nobody panics with it") += &format!("{line}\n");
+        }
+    });
+    text
 }
 
 impl Drop for Process {

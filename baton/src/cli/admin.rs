@@ -17,6 +17,8 @@ Examples:
 A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, the log \
 filter that was printed.
 
+A server on another host is asked with a key (`baton keys add --admin`), which crosses the network as it is.
+
 Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker or \
 request; 4 the call is refused.";
 
@@ -27,6 +29,10 @@ pub(crate) struct AdminArgs {
     /// Operations listener of a router (`router.ops_listen`) or of a worker (`worker.ops_listen`)
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", global = true)]
     pub(crate) server: String,
+    /// Key with the right admin, for a server on another host; other users of this host can read flags [default:
+    /// BATON_KEY of the environment]
+    #[arg(long, value_name = "KEY", global = true)]
+    pub(crate) key: Option<String>,
     /// Print JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -21,6 +21,7 @@ pub(crate) fn add(args: &AddKey) -> Result<(), CommandError> {
         requests_per_minute: args.requests_per_minute,
         tokens_per_minute: args.tokens_per_minute,
         concurrent: args.concurrent,
+        admin: args.admin,
     };
     KeyFile::change(&path, |file| file.keys.push(entry)).map_err(failed)?;
     eprintln!("added the key {} to {}; it is printed this once:", hash.id(), path.display());
@@ -34,13 +35,14 @@ pub(crate) fn list(args: &KeysArgs) -> Result<(), CommandError> {
     if keys.is_empty() {
         return Ok(print(&format!("no keys in {}: no client is served\n", path.display()))?);
     }
-    let header = ["key", "tenant", "models", "requests/min", "tokens/min", "at once"].map(str::to_owned);
+    let header = ["key", "tenant", "models", "requests/min", "tokens/min", "at once", "admin"].map(str::to_owned);
     let limit = |limit: u32| if limit == 0 { "any".to_owned() } else { limit.to_string() };
     let row = |key: &KeyEntry| {
         let models = if key.models.is_empty() { "all".to_owned() } else { key.models.join(", ") };
         let limits = [key.requests_per_minute, key.tokens_per_minute, key.concurrent].map(limit);
         let [requests, tokens, concurrent] = limits;
-        [key.hash.id(), key.tenant.clone(), models, requests, tokens, concurrent]
+        let admin = if key.admin { "yes" } else { "no" }.to_owned();
+        [key.hash.id(), key.tenant.clone(), models, requests, tokens, concurrent, admin]
     };
     let rows: Vec<_> = std::iter::once(header).chain(keys.iter().map(row)).collect();
     Ok(print(&table(&rows))?)

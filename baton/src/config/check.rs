@@ -4,7 +4,7 @@ mod discovery;
 
 use super::hidden::Hidden;
 use super::origin::Origin;
-use super::tree::{Config, Device, EncodeKv};
+use super::tree::{Admin, Config, Device, EncodeKv};
 use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
@@ -178,8 +178,13 @@ impl Check<'_> {
     }
 
     fn admin(&mut self) {
-        let explained = self.config.admin.explained_max;
-        self.expect(explained <= EXPLAINED_MAX, "admin.explained_max", || {
+        let Admin { beyond_loopback, keys_file, explained_max: explained } = &self.config.admin;
+        self.expect(!beyond_loopback || !keys_file.is_empty(), "admin.beyond_loopback", || {
+            "nothing would tell operators of other hosts from everybody else: make a key (`baton keys add --tenant NAME \
+             --admin --file FILE`), and set admin.keys_file to the file"
+                .to_owned()
+        });
+        self.expect(*explained <= EXPLAINED_MAX, "admin.explained_max", || {
             format!("{explained} is above {EXPLAINED_MAX}: each takes memory of the router")
         });
     }

@@ -13,6 +13,8 @@ use toml::{Table, Value};
 
 /// What names of environment variables begin with.
 const PREFIX: &str = "BATON_";
+/// The key that `baton admin` shows, which is no setting: no process that serves wants it.
+const OPERATOR_KEY: &str = "BATON_KEY";
 /// What others' tools read of the environment, and the settings that it is the default of.
 const USUAL: [(&str, &str); 5] = [
     ("AWS_ACCESS_KEY_ID", "object.key_id"),
@@ -111,6 +113,12 @@ pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let environment = std::env::vars_os();
     resolve(file.as_ref().map(|(path, text)| (*path, text.as_str())), environment, flags)
+}
+
+/// Returns the key of an operator that the environment has, if it has one.
+#[expect(clippy::disallowed_methods, reason = "this module alone reads the environment")]
+pub(crate) fn operator_key() -> Option<String> {
+    std::env::var(OPERATOR_KEY).ok().filter(|key| !key.is_empty())
 }
 
 /// Returns the layers as data. Errors: [`ConfigError`].
@@ -232,7 +240,7 @@ impl Layers {
     fn environment(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
         let mut ours: Vec<(String, OsString)> = variables
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .filter(|(name, _)| name.starts_with(PREFIX) && !is_of_kubernetes(name))
+            .filter(|(name, _)| name.starts_with(PREFIX) && name != OPERATOR_KEY && !is_of_kubernetes(name))
             .collect();
         ours.sort();
         for (name, value) in ours {

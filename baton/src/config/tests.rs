@@ -28,9 +28,22 @@ fn origin(loaded: &Loaded, key: &str) -> String {
 
 #[test]
 fn the_defaults_are_good() {
-    let loaded = settle("", &[("HOME", "x"), ("BATONS", "1")], &[]).expect("they resolve");
+    // The last is that of `baton admin`.
+    let others = [("HOME", "x"), ("BATONS", "1"), ("BATON_KEY", "x")];
+    let loaded = settle("", &others, &[]).expect("they resolve");
     assert!(loaded.entries().all(|entry| entry.origin == Origin::Default && entry.value == entry.default));
     assert_eq!(loaded.checked().expect("they are good"), Config::default());
+}
+
+#[test]
+fn other_hosts_are_no_operators_without_keys() {
+    let alone = settle("[admin]\nbeyond_loopback = true\n", &[], &[]);
+    let error = alone.and_then(Loaded::checked).expect_err("it is refused").to_string();
+    for part in ["admin.beyond_loopback: ", "`baton keys add ", "admin.keys_file", "(file baton.toml)"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let with = settle("[admin]\nbeyond_loopback = true\nkeys_file = \"keys.json\"\n", &[], &[]);
+    with.and_then(Loaded::checked).expect("there are keys");
 }
 
 #[test]

@@ -131,10 +131,12 @@ tree! {
     }
     /// The admin service at the operations listeners, which `baton admin` asks.
     admin: Admin {
-        /// Whether admin calls of other hosts are answered: `true` or `false`. They are neither encrypted nor
-        /// authenticated, so set it to `true` only where the network is trusted. Calls of the same host are always
-        /// answered.
+        /// Whether admin calls of other hosts are answered: `true` or `false`. They need a key of `admin.keys_file`,
+        /// and are not encrypted. Calls of the same host are answered without a key.
         beyond_loopback: bool = false,
+        /// File of the keys of operators, which `baton keys add --admin` makes: `admin.beyond_loopback` needs it.
+        /// Routers and workers read it, and again when it changes. It may be the file of `router.keys_file`.
+        keys_file: String = String::new(),
         /// Number of finished requests that the router can still explain (`baton admin explain`), at most 65,536. Each
         /// takes a few KiB. 0: only open requests.
         explained_max: usize = 256,

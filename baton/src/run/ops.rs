@@ -3,10 +3,12 @@
 
 use super::operated::OperatedWorker;
 use super::runtime::listen;
-use crate::config::Config;
+use crate::config::{Admin, Config};
 use admin::Reach;
+use keys::{KeyFileError, Keys};
 use std::error::Error;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use telemetry::MetricsHandle;
 use tokio::net::TcpListener;
@@ -57,9 +59,10 @@ fn listen_at(
     Ok(Some(listener))
 }
 
-/// Returns which callers of admin services are answered.
-pub(super) fn reach(config: &Config) -> Reach {
-    if config.admin.beyond_loopback { Reach::Everywhere } else { Reach::Loopback }
+/// Returns which callers of admin services are answered. Errors: the file of operators' keys cannot be read.
+pub(super) fn reach(config: &Config) -> Result<Reach, KeyFileError> {
+    let Admin { beyond_loopback, keys_file, .. } = &config.admin;
+    Ok(if *beyond_loopback { Reach::Beyond(Keys::open(Path::new(keys_file))?) } else { Reach::Loopback })
 }
 
 /// Keeps the metrics of a worker's process, and serves them on `listener`, if there is one, with its probes and the
@@ -73,11 +76,11 @@ pub(super) async fn keep(
 ) {
     let serve = async {
         if let Some(listener) = listener {
-            let operators = admin::routes(Arc::new(worker), reach);
+            let operators = admin::routes(Arc::new(worker), reach.clone());
             match router::serve_ops(listener, metrics.clone(), draining, operators).await {}
         }
     };
-    tokio::join!(router::keep_up(&metrics), serve);
+    tokio::join!(router::keep_up(&metrics), reach.follow(), serve);
 }
 
 #[cfg(test)]

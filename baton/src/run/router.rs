@@ -74,7 +74,7 @@ pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileErro
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),
         write_wait: Duration::from_secs(router.write_wait_s),
         drain: Duration::from_secs(router.drain_s),
-        reach: ops::reach(config),
+        reach: ops::reach(config)?,
         explained_max: config.admin.explained_max,
         placement: PlacementConfig {
             // These two the workers say.

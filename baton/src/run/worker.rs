@@ -38,6 +38,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
+    let reach = ops::reach(config)?;
     let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address)?;
     let directory = Directory::open(config, &runtime)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
@@ -63,7 +64,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let registered = runtime.block_on(directory.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
-    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, ops::reach(config)));
+    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, reach));
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);

@@ -22,14 +22,7 @@ impl Guarded {
     async fn new(change: impl FnOnce(&mut KeyEntry)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("keys.json");
-        let mut entry = KeyEntry {
-            hash: KeyHash::of("one"),
-            tenant: "acme".into(),
-            models: Vec::new(),
-            requests_per_minute: 0,
-            tokens_per_minute: 0,
-            concurrent: 0,
-        };
+        let mut entry = KeyEntry::new(KeyHash::of("one"), "acme".to_owned());
         change(&mut entry);
         KeyFile::change(&path, |file| file.keys.push(entry)).expect("it is written");
         let keys = Keys::open(&path).expect("it is read");

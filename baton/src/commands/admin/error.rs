@@ -8,6 +8,9 @@ pub(crate) enum AdminError {
     /// The address is none.
     #[error("--server {0}: no address such as http://127.0.0.1:8001{1}")]
     Url(String, &'static str),
+    /// The key is none.
+    #[error("--key, or BATON_KEY: a key has visible characters of ASCII alone, as `baton keys add` prints it")]
+    Key,
     /// No process answers there.
     #[error(
         "{server} is not reached: {why}. Is a router or worker up? --server names its operations listener \
@@ -59,12 +62,12 @@ impl AdminError {
     /// refused.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Url(..) => 2,
+            Self::Url(..) | Self::Key => 2,
             Self::Unreached { .. } | Self::NoService { .. } => 1,
             Self::Call { status, .. } => match status.code() {
                 Code::InvalidArgument => 2,
                 Code::NotFound => 3,
-                Code::PermissionDenied | Code::FailedPrecondition => 4,
+                Code::Unauthenticated | Code::PermissionDenied | Code::FailedPrecondition => 4,
                 _ => 1,
             },
         }
@@ -85,6 +88,7 @@ mod tests {
         let code = |status| AdminError::of_call("http://h:1", status).exit_code();
         assert_eq!(code(Status::not_found("no worker")), 3);
         assert_eq!(code(Status::permission_denied("not here")), 4);
+        assert_eq!(code(Status::unauthenticated("no key")), 4);
         assert_eq!(code(Status::failed_precondition("the last one")), 4);
         assert_eq!(code(Status::invalid_argument("no id")), 2);
         assert_eq!(code(Status::unavailable("the router ends")), 1);
