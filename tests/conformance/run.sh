@@ -29,10 +29,11 @@ BATON_MODEL__PATH="$root/models/tiny-rust" "$baton" serve --listen 127.0.0.1:0 "
 server=$!
 trap 'kill -KILL "$server" 2>/dev/null || true' EXIT
 
-url=""
+url="" ops=""
 for ((waited_ds = 0; waited_ds < wait_s * 10; waited_ds++)); do
     url="$(sed -n 's/.*listening on \(http:\/\/[0-9.:]*\).*/\1/p' "$log" | head -n 1)"
-    if [ -n "$url" ]; then break; fi
+    ops="$(sed -n 's/^ *ops *http:\/\/\([0-9.:]*\).*/\1/p' "$log" | head -n 1)"
+    if [ -n "$url" ] && [ -n "$ops" ]; then break; fi
     if ! kill -0 "$server" 2>/dev/null; then
         echo "conformance: the service ended before it listened:" >&2
         cat "$log" >&2
@@ -40,13 +41,11 @@ for ((waited_ds = 0; waited_ds < wait_s * 10; waited_ds++)); do
     fi
     sleep 0.1
 done
-if [ -z "$url" ]; then
-    echo "conformance: the service did not say 'listening on http://...' within $wait_s s:" >&2
+if [ -z "$url" ] || [ -z "$ops" ]; then
+    echo "conformance: the service did not say 'listening on http://...' and 'ops http://...' within $wait_s s:" >&2
     cat "$log" >&2
     exit 1
 fi
-
-ops="$(sed -n 's/^ *ops *http:\/\/\([0-9.:]*\).*/\1/p' "$log" | head -n 1)"
 
 status=0
 BATON_URL="$url" BATON_OPS="$ops" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose || status=$?

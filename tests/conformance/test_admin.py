@@ -1,6 +1,7 @@
 """A plain gRPC client against the admin service: it learns the calls by reflection, lists and calls."""
 
 import os
+import time
 import unittest
 
 import grpc
@@ -8,6 +9,8 @@ from google.protobuf import descriptor_pool, message_factory
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+# How long a test waits for what must happen.
+PATIENCE_S = 30
 SERVICE = "baton.admin.v1.Admin"
 CALLS = {
     "ChangeRole", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes", "ListModels",
@@ -55,8 +58,11 @@ class Admin(unittest.TestCase):
             self.call("DrainWorker", worker="decode-1")
         self.assertEqual(refused.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
         state = self.service.file.enum_types_by_name["WorkerState"].values_by_name
-        drained = self.call("DrainWorker", worker="decode-1", force=True)
-        self.assertEqual(drained.state, state["WORKER_STATE_DRAINED"].number)
+        self.call("DrainWorker", worker="decode-1", force=True)
+        until, drained = time.monotonic() + PATIENCE_S, None
+        while drained != state["WORKER_STATE_DRAINED"].number:
+            self.assertLess(time.monotonic(), until, "it is drained")
+            (drained,) = (it.state for it in self.call("ListWorkers").workers if it.name == "decode-1")
         back = self.call("UndrainWorker", worker="decode-1")
         self.assertEqual(back.state, state["WORKER_STATE_SERVING"].number)
 
