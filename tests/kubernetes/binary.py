@@ -16,7 +16,9 @@ from manifests import container, name, pod, workloads
 SECRET = "0123456789abcdef0123456789abcdef"
 # Values for variables of the environment that are checked by more than their name.
 SAMPLES = {"BATON_TRANSPORT__ADVERTISE": "10.0.0.1", "BATON_WORKER__NAME": "baton-decode-0", "BATON_CLUSTER__SECRET": SECRET,
-           "BATON_CLUSTER__ACCEPT_SECRET": SECRET[::-1], "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+           "BATON_WORKER__ADVERTISE": "10.0.0.1", "BATON_CLUSTER__ACCEPT_SECRET": SECRET[::-1], "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+# Settings that name a file of the pod.
+FILES = {"router.keys_file", "admin.keys_file", "discovery.etcd.tls.ca", "discovery.etcd.tls.cert", "discovery.etcd.tls.key"}
 # What begins the refusal of a device that the binary does not have.
 NO_DEVICE = "engine.device: cuda"
 # Seconds that ending takes after the drain, at most.
@@ -62,11 +64,12 @@ class Binary:
             one = container(workload)
             (volume,) = [each for each in pod(workload)["volumes"] if "configMap" in each]
             found = self.arguments(one["args"])
-            found += self.variables({each["name"]: SAMPLES.get(each["name"], "x") for each in one["env"]})
+            given = {each["name"]: SAMPLES.get(each["name"], "x") for each in one["env"]}
+            found += self.variables(given)
             with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
                 file.write(maps[volume["configMap"]["name"]]["baton.toml"])
                 file.flush()
-                found += self.configuration(file.name, workload)
+                found += self.configuration(file.name, workload, {**self.environment, **given})
             findings += [f"{name(workload)}: {what}" for what in found]
         return findings
 
@@ -91,11 +94,11 @@ class Binary:
                 findings.append(f"the binary does not know {variable}")
         return findings
 
-    def configuration(self, path: str, workload: dict) -> list[str]:
-        """Checks the file as a whole, and what of it must fit the pod: ports, folders, the time to drain."""
-        answer = self.run("config", "check", "--config", path)
+    def configuration(self, path: str, workload: dict, environment: dict[str, str]) -> list[str]:
+        """Checks the file as a whole, and what of it must fit the pod: ports, folders, files, the time to drain."""
+        answer = self.run("config", "check", "--config", path, environment=environment)
         if NO_DEVICE in answer.stderr:
-            answer = self.run("config", "check", "--config", path, "--device", "cpu")
+            answer = self.run("config", "check", "--config", path, "--device", "cpu", environment=environment)
         if answer.returncode:
             return [answer.stderr.strip()]
         settings = {key: json.loads(value) for key, (value, _) in self.settings("--config", path, "--device", "cpu").items()
@@ -115,7 +118,9 @@ class Binary:
         folders = {folder for folder in settings["disk.folders"].split(",") if folder}
         folders |= {settings["host.folder"]} - {""}
         findings += [f"{folder} is no volume" for folder in sorted(folders - mounts)]
-        if is_router and not settings["cluster.workers"]:
+        files = {value for key, value in settings.items() if key in FILES and value}
+        findings += [f"{file} is in no volume" for file in sorted(files) if str(Path(file).parent) not in mounts]
+        if is_router and settings["discovery.kind"] == "static" and not settings["cluster.workers"]:
             findings.append("the router knows no workers")
         return findings
 

@@ -11,6 +11,8 @@ from cloudcoil.models.prometheus_operator import v1 as prometheus
 KUBERNETES = ["1.30", "1.35"]
 # Objects of the Prometheus operator.
 OPERATOR = {"PodMonitor": prometheus.PodMonitor, "PrometheusRule": prometheus.PrometheusRule}
+# Values of a cluster that finds its workers through etcd.
+ETCD = "discovery.kind=etcd,settings.discovery.etcd.endpoints=https://etcd:2379,settings.discovery.etcd.prefix=/blue"
 # User of the image that is not root.
 USER = 65532
 
@@ -32,6 +34,10 @@ def check_chart(root: Path) -> list[str]:
         "settings.router.listen=x": "router.listen is set by the chart",
         "decode.settings.worker.drain_s=5": "worker.drain_s is set by the chart",
         "discovery.kind=dns": "discovery",
+        "discovery.kind=etcd": "set settings.discovery.etcd.endpoints",
+        "settings.discovery.kind=etcd": "discovery.kind is set by the chart",
+        f"{ETCD},discovery.etcd.tlsSecret=x,settings.discovery.etcd.tls.ca=y": "discovery.etcd.tls.ca is set by the chart",
+        "router.leaveSeconds=0": "leaveSeconds",
     }
     for value, expect in refusals.items():
         answer = run("helm", "template", "x", chart, "--set", value)
@@ -45,6 +51,11 @@ def check_chart(root: Path) -> list[str]:
         "decode.sharedMemory=16Gi": "folder = \"/dev/shm/baton\"",
         "prefill.runtimeClassName=nvidia": "runtimeClassName: nvidia",
         "monitoring.enabled=true,monitoring.docs=https://docs.example": "runbook_url: https://docs.example/operate/",
+        ETCD: "prefix = \"/blue\"",
+        f"{ETCD},discovery.etcd.secret=user": "{name: user, key: password}",
+        f"{ETCD},discovery.etcd.tlsSecret=files": "secretName: files",
+        "router.keysSecret=clients": "keys_file = \"/etc/baton-keys/keys.json\"",
+        "admin.keysSecret=operators": "keys_file = \"/etc/baton-operators/keys.json\"",
         "decode.rdma.count=1,decode.rdma.root=true": "runAsUser: 0",
         "decode.autoscaling.enabled=true,decode.autoscaling.max=3": "x-baton-decode-2.x-baton-decode:9001",
     }

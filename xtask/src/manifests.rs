@@ -11,11 +11,12 @@ const RENDERED: &str = "deploy/kubernetes";
 /// Name of the release, and of the namespace.
 const RELEASE: &str = "baton";
 /// The presets, and the files of values that make each, a later one over an earlier one.
-const PRESETS: [(&str, &[&str]); 5] = [
+const PRESETS: [(&str, &[&str]); 6] = [
     ("cpu-demo", &["cpu-demo"]),
     ("gpu", &["gpu"]),
     ("gpu-rdma", &["gpu-rdma"]),
     ("nvme", &["gpu", "nvme"]),
+    ("etcd", &["cpu-demo", "etcd"]),
     ("monitoring", &["cpu-demo", "monitoring"]),
 ];
 /// First lines of a generated file.

@@ -23,6 +23,16 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - name: BATON_CLUSTER__ACCEPT_SECRET
   valueFrom:
     secretKeyRef: {name: {{ .Values.clusterSecret }}, key: accept, optional: true}
+{{- if eq .Values.discovery.kind "etcd" }}
+{{- with .Values.discovery.etcd.secret }}
+- name: BATON_DISCOVERY__ETCD__USERNAME
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: username}
+- name: BATON_DISCOVERY__ETCD__PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: password}
+{{- end }}
+{{- end }}
 {{- with .Values.hub.secret }}
 - name: HF_TOKEN
   valueFrom:
@@ -34,13 +44,33 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end -}}
 
-{{/* Mounts of every container. */}}
+{{/* Mounts of a container. Takes (list root component). */}}
 {{- define "baton.mounts" -}}
+{{- $root := index . 0 -}}
 - {name: configuration, mountPath: /etc/baton, readOnly: true}
 - {name: cache, mountPath: /var/cache/baton}
 - {name: tmp, mountPath: /tmp}
-{{- if .Values.model.volume }}
+{{- if $root.Values.model.volume }}
 - {name: models, mountPath: /models, readOnly: true}
+{{- end }}
+{{- range $name, $_ := include "baton.secrets" . | fromYaml }}
+- {name: {{ $name }}, mountPath: /etc/baton-{{ $name }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Secrets that a component has as files below /etc, each with its name there. Takes (list root component). */}}
+{{- define "baton.secrets" -}}
+{{- $root := index . 0 -}}
+{{- with (get $root.Values (index . 1)).keysSecret }}
+keys: {{ . }}
+{{- end }}
+{{- with $root.Values.admin.keysSecret }}
+operators: {{ . }}
+{{- end }}
+{{- if eq $root.Values.discovery.kind "etcd" }}
+{{- with $root.Values.discovery.etcd.tlsSecret }}
+etcd: {{ . }}
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -56,6 +86,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with $root.Values.model.volume }}
 - name: models
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $name, $secret := include "baton.secrets" . | fromYaml }}
+- name: {{ $name }}
+  secret: {secretName: {{ $secret }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 

@@ -5,13 +5,32 @@
 {{- $values := get $root.Values $component -}}
 model:
   path: {{ $root.Values.model.path | quote }}
+discovery:
+  kind: {{ $root.Values.discovery.kind }}
+  {{- if and (eq $root.Values.discovery.kind "etcd") $root.Values.discovery.etcd.tlsSecret }}
+  etcd:
+    tls:
+      ca: /etc/baton-etcd/ca.crt
+      cert: /etc/baton-etcd/tls.crt
+      key: /etc/baton-etcd/tls.key
+  {{- end }}
+{{- with $root.Values.admin.keysSecret }}
+admin:
+  beyond_loopback: true
+  keys_file: /etc/baton-operators/keys.json
+{{- end }}
 {{- if eq $component "router" }}
 router:
   listen: "0.0.0.0:8000"
   ops_listen: "0.0.0.0:8001"
   drain_s: {{ $values.drainSeconds }}
+  {{- if $values.keysSecret }}
+  keys_file: /etc/baton-keys/keys.json
+  {{- end }}
+{{- if eq $root.Values.discovery.kind "static" }}
 cluster:
   workers: {{ include "baton.workers" $root | quote }}
+{{- end }}
 {{- else }}
 worker:
   listen: "0.0.0.0:9001"
@@ -38,19 +57,39 @@ host:
 {{- $values := get $root.Values (index . 1) -}}
 {{- $own := include "baton.own" . | fromYaml -}}
 {{- $wanted := mergeOverwrite (deepCopy $root.Values.settings) (deepCopy $values.settings) -}}
-{{- range $section, $settings := $wanted -}}
-{{- range $key, $value := $settings -}}
-{{- if hasKey (get $own $section | default dict) $key -}}
-{{- fail (printf "settings: %s.%s is set by the chart; docs/operate/kubernetes.md names the value for it" $section $key) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
+{{- include "baton.clash" (list "" $wanted $own) -}}
 {{- $all := mergeOverwrite $wanted $own -}}
 {{- range $section := keys $all | sortAlpha }}
-{{- $settings := get $all $section }}
-[{{ $section }}]
+{{- include "baton.section" (list $section (get $all $section)) }}
+{{- end }}
+{{- end -}}
+
+{{/* Fails if a setting is set by the values and by the chart. Takes (list prefix wanted own). */}}
+{{- define "baton.clash" -}}
+{{- $prefix := index . 0 -}}
+{{- $own := index . 2 -}}
+{{- range $key, $value := index . 1 -}}
+{{- if and (hasKey $own $key) (kindIs "map" $value) -}}
+{{- include "baton.clash" (list (printf "%s%s." $prefix $key) $value (get $own $key)) -}}
+{{- else if hasKey $own $key -}}
+{{- fail (printf "settings: %s%s is set by the chart; docs/operate/kubernetes.md names the value for it" $prefix $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A section of settings as TOML, then those within it. Takes (list name settings). */}}
+{{- define "baton.section" -}}
+{{- $name := index . 0 -}}
+{{- $settings := index . 1 }}
+[{{ $name }}]
 {{ range $key := keys $settings | sortAlpha -}}
+{{ if not (kindIs "map" (get $settings $key)) -}}
 {{ $key }} = {{ get $settings $key | toJson }}
 {{ end }}
+{{- end }}
+{{- range $key := keys $settings | sortAlpha }}
+{{- if kindIs "map" (get $settings $key) }}
+{{- include "baton.section" (list (printf "%s.%s" $name $key) (get $settings $key)) }}
+{{- end }}
 {{- end }}
 {{- end -}}
