@@ -5,7 +5,7 @@ use axum::http::header::{CONTENT_TYPE, FORWARDED, HeaderName, ORIGIN, VIA};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use keys::Keys;
+use keys::{Key, Keys};
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::SocketAddr;
@@ -33,13 +33,14 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Checks a caller. Errors: it may not ask, and what would let it.
-    pub(crate) fn check(&self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<(), Status> {
+    /// Checks a caller, and returns the key by which it may ask, if it needs one. Errors: it may not ask, and what
+    /// would let it.
+    pub(crate) fn check(&self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<Option<Key>, Status> {
         let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
         let proxy = OF_PROXIES.iter().find(|name| headers.contains_key(*name));
         match (self, is_here, proxy) {
-            (_, true, None) => Ok(()),
-            (Reach::Beyond(keys), ..) => check_key(keys, headers),
+            (_, true, None) => Ok(None),
+            (Reach::Beyond(keys), ..) => operator(keys, headers).map(Some),
             (Reach::Loopback, true, Some(header)) => Err(Status::permission_denied(format!(
                 "admin calls are answered on this host alone, and this one came through a proxy (it has the header \
                  {header}): ask the listener itself"
@@ -60,10 +61,10 @@ impl Reach {
     }
 }
 
-/// Checks that a caller shows the key of an operator. Errors: what it lacks.
-fn check_key(keys: &Keys, headers: &HeaderMap) -> Result<(), Status> {
+/// Returns the key of an operator that a caller shows. Errors: what it lacks.
+fn operator(keys: &Keys, headers: &HeaderMap) -> Result<Key, Status> {
     match keys.find(headers) {
-        Ok(Some(key)) if key.is_operator() => Ok(()),
+        Ok(Some(key)) if key.is_operator() => Ok(key),
         Ok(key) => {
             let id = key.map(|key| key.id()).unwrap_or_default();
             let what = format!("the key {id} is not that of an operator: `baton keys add --admin` makes one that is");
@@ -75,13 +76,18 @@ fn check_key(keys: &Keys, headers: &HeaderMap) -> Result<(), Status> {
     }
 }
 
-/// Answers callers that may not ask.
-pub(crate) async fn guard(State(reach): State<Reach>, request: Request, next: Next) -> Response {
+/// Answers callers that may not ask. Puts the key of one that may by it into its request.
+pub(crate) async fn guard(State(reach): State<Reach>, mut request: Request, next: Next) -> Response {
     if let Err(refusal) = check_headers(request.headers()) {
         return refusal.into_response();
     }
     match reach.check(request.extensions().get(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(key) => {
+            if let Some(key) = key {
+                request.extensions_mut().insert(key);
+            }
+            next.run(request).await
+        }
         Err(status) => status.into_http(),
     }
 }

@@ -6,6 +6,7 @@ use crate::names::{check_another_decodes, find};
 use crate::snapshots;
 use domain::RequestId;
 use futures_util::stream::BoxStream;
+use keys::Key;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
@@ -93,7 +94,11 @@ impl<C: Cluster> Admin for Service<C> {
     }
 
     async fn watch(&self, call: Call<WatchRequest>) -> Answered<Self::WatchStream> {
-        Ok(Response::new(snapshots::watch(self.0.clone(), call.get_ref())?))
+        let snapshots = snapshots::watch(self.0.clone(), call.get_ref())?;
+        Ok(Response::new(match call.extensions().get::<Key>() {
+            Some(key) => snapshots::until_revoked(snapshots, key.clone()),
+            None => snapshots,
+        }))
     }
 
     async fn drain_worker(&self, call: Call<DrainWorkerRequest>) -> Answered<Worker> {

@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::fan_out;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use keys::Key;
 use proto::admin::{Snapshot, Subject, WatchRequest};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,16 @@ pub(crate) fn watch(
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     Ok(stream::unfold(Watch { cluster, subjects, ticks }, Watch::next).boxed())
+}
+
+/// Ends snapshots with an error once the key of the client that watches them is revoked.
+pub(crate) fn until_revoked(
+    snapshots: BoxStream<'static, Result<Snapshot, Status>>,
+    key: Key,
+) -> BoxStream<'static, Result<Snapshot, Status>> {
+    let revoked = async move { key.revoked().await };
+    let end = async { Err(Status::unauthenticated("the key was revoked")) };
+    snapshots.take_until(Box::pin(revoked)).chain(stream::once(end)).boxed()
 }
 
 /// What one client watches.

@@ -4,6 +4,7 @@ use crate::routes::routes;
 use crate::service::Service;
 use crate::{Cluster, Status};
 use axum::body::Body;
+use axum::http::header::AUTHORIZATION;
 use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
 use domain::{RequestId, WorkerId};
 use futures_util::StreamExt;
@@ -12,6 +13,7 @@ use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tonic::codegen::Service as _;
 use tonic::{Code, Request as Call};
 
@@ -159,6 +161,34 @@ async fn operators_elsewhere_show_a_key_with_that_right() {
     }
     assert_eq!(answered(reach.clone(), elsewhere, LIST, &[]).await, (200, unknown));
     assert_eq!(answered(reach, HERE, LIST, &[]).await, (200, None), "processes of this host need none");
+}
+
+#[tokio::test]
+async fn what_is_watched_ends_with_its_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    let entry = KeyEntry { admin: true, ..KeyEntry::new(KeyHash::of("operator"), "acme".to_owned()) };
+    KeyFile::change(&path, |file| file.keys.push(entry)).expect("it is written");
+    let reach = Reach::Beyond(Keys::open(&path).expect("it is read"));
+    let shown = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer operator"))]);
+    let key = reach.check(None, &shown).expect("it is an operator's").expect("it is shown");
+    let mut call = Call::new(WatchRequest::default());
+    call.extensions_mut().insert(key);
+    let mut watch = played().watch(call).await.expect("it begins").into_inner();
+    watch.next().await.expect("it goes on").expect("it looks");
+    KeyFile::change(&path, |file| file.keys.clear()).expect("it is written");
+    let last = async {
+        loop {
+            if let Err(status) = watch.next().await.expect("it says why it ends") {
+                return status.code();
+            }
+        }
+    };
+    let last = tokio::select! {
+        last = tokio::time::timeout(Duration::from_secs(30), last) => last.expect("it ends"),
+        never = reach.follow() => match never {},
+    };
+    assert_eq!(last, Code::Unauthenticated);
 }
 
 #[tokio::test]

@@ -181,6 +181,12 @@ impl Key {
         self.entry.models.is_empty() || self.entry.models.iter().any(|allowed| allowed == model)
     }
 
+    /// Waits until it is revoked.
+    pub async fn revoked(&self) {
+        // The sender lives as long as the key.
+        let _ = self.life.revoked.subscribe().wait_for(|revoked| *revoked).await;
+    }
+
     /// Takes a request. Errors: a limit of the key is reached.
     pub fn admit(&self) -> Result<Admission, LimitReached> {
         let begun = self.life.meter().begin(self.life.now());
@@ -237,9 +243,10 @@ impl Admission {
 
     /// Waits until the key is revoked.
     pub async fn revoked(&self) {
-        let Some(key) = &self.0 else { return pending().await };
-        // The sender lives as long as the key.
-        let _ = key.life.revoked.subscribe().wait_for(|revoked| *revoked).await;
+        match &self.0 {
+            Some(key) => key.revoked().await,
+            None => pending().await,
+        }
     }
 }
 

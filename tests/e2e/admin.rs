@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 use crate::process::Process;
 use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -307,15 +308,24 @@ fn callers_of_other_hosts_are_refused_without_the_key_of_an_operator() {
         let mut child = by_environment.env("BATON_KEY", &operator).spawn().expect("the binary runs");
         assert_eq!(ended(&mut child).code(), Some(0), "{}", drained(child.stderr.take()));
     }
-    // The key that is revoked is no operator's any more, on every process.
+    // The key that is revoked is no operator's any more, on every process, and what is watched by it ends.
+    let places = [cluster.worker(worker).operations(), cluster.router().operations()];
+    let watches = places.map(|place| {
+        let server = format!("http://{place}");
+        let mut watch = baton(&["admin", "--server", &server, "--key", &operator, "watch"]).spawn().expect("it runs");
+        let mut first = [0];
+        watch.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("it begins");
+        watch
+    });
     let mut child = baton(&["keys", "list", "--file", &file]).spawn().expect("the binary runs");
     ended(&mut child);
     let listed = drained(child.stdout.take());
     let row = listed.lines().find(|row| row.ends_with("yes")).expect("the operator's key");
     let id = row.split_whitespace().next().expect("a name");
     assert!(ended(&mut baton(&["keys", "revoke", id, "--file", &file]).spawn().expect("the binary runs")).success());
-    for place in [cluster.worker(worker).operations(), cluster.router().operations()] {
+    for (place, mut watch) in places.into_iter().zip(watches) {
         until("its end", || (admin(place, &["--key", &operator, "workers"]).0 == Some(4)).then_some(()));
+        assert_eq!(ended(&mut watch).code(), Some(4), "{}", drained(watch.stderr.take()));
     }
     cluster.end();
 }
