@@ -14,7 +14,8 @@
 //!
 //! More than one scale in 32 inputs is what GPTQ with `desc_act` has, and groups that are no multiple of 32. "Nothing"
 //! holds for scales that f16 has: those of GPTQ and AWQ, and bf16 ones from 2^-17. Other scales are rounded to f16, by
-//! 2^-11 of themselves. 1/254 is [`Q8_0_ERROR_MAX`](crate::quant::Q8_0_ERROR_MAX), but for its last digits.
+//! 2^-11 of themselves, or by 2^-25 if that is more. 1/254 is [`Q8_0_ERROR_MAX`](crate::quant::Q8_0_ERROR_MAX), but for
+//! its last digits, and blocks of next to nothing have a [floor](crate::quant::Q8_0_ERROR_FLOOR).
 //!
 //! Why not something wider: on random weights, fp8 itself is 2.6% off (root mean square). Q8_0 makes that 2.7%; bf16
 //! leaves it at 2.6% in twice the memory, which decoding reads for every token. Four bits are 10% off; Q4_1 adds 0.04%,
