@@ -43,7 +43,9 @@ pub(super) use matrix::QuantisedMatrix;
 use super::files::WeightsFile;
 use super::{Checkpoint, Tensor};
 use crate::quant::WeightFormat;
+use matrix::Packing;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// How a checkpoint's matrices are quantised, as far as their tensors do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub enum Quantisation {
 pub(super) struct QuantisedTensor {
     quantisation: Quantisation,
     parts: BTreeMap<&'static str, Tensor>,
+    /// As what it is packed. It is chosen once, since that reads all zero points.
+    packing: OnceLock<Packing>,
 }
 
 impl Quantisation {
@@ -107,7 +111,8 @@ impl Checkpoint {
         for module in modules.collect::<Vec<_>>() {
             let part = |part: &&'static str| Some((*part, self.tensors.remove(&format!("{module}.{part}"))?));
             let parts = quantisation.parts().iter().filter_map(part).collect();
-            self.quantised.insert(format!("{module}.weight"), QuantisedTensor { quantisation, parts });
+            let tensor = QuantisedTensor { quantisation, parts, packing: OnceLock::new() };
+            self.quantised.insert(format!("{module}.weight"), tensor);
         }
         self
     }
@@ -116,7 +121,9 @@ impl Checkpoint {
 impl QuantisedTensor {
     /// Returns the matrix. Errors: a tensor of it is missing, or does not fit the others.
     pub(super) fn matrix<'a>(&'a self, files: &'a [WeightsFile]) -> Result<QuantisedMatrix<'a>, QuantisedError> {
-        layout::matrix(self.quantisation, &layout::Parts { files, tensors: &self.parts })
+        let mut matrix = layout::matrix(self.quantisation, &layout::Parts { files, tensors: &self.parts })?;
+        matrix.packing = *self.packing.get_or_init(|| matrix.choose_packing());
+        Ok(matrix)
     }
 
     /// Returns what people call its number format, and what it is packed as; `None`: its tensors do not fit each other.
