@@ -4,6 +4,7 @@ use super::config::{Config, ConfigError, TIED};
 use super::error::ModelError;
 use super::families::read_spec;
 use super::gguf;
+use super::quantisation::MODELOPT_FILE;
 use super::tensors::{EMBEDDING, HEAD};
 use crate::checkpoint::gguf::GgufFile;
 use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError, OtherParts, Quantisation};
@@ -117,7 +118,13 @@ impl ModelDescription {
         let generation_path = dir.join(GENERATION_FILE);
         let generation = if generation_path.is_file() { Some(parse(&generation_path)?) } else { None };
         let described = read_spec(&config, generation.as_ref()).and_then(|spec| Ok((spec, config.quantisation()?)));
-        let (spec, quantisation) = described.map_err(|source| ModelError::Config { path: config_path, source })?;
+        let (spec, mut quantisation) = described.map_err(|source| ModelError::Config { path: config_path, source })?;
+        let modelopt_path = dir.join(MODELOPT_FILE);
+        if quantisation.is_none() && modelopt_path.is_file() {
+            quantisation = parse(&modelopt_path)?
+                .modelopt_quantisation()
+                .map_err(|source| ModelError::Config { path: modelopt_path, source })?;
+        }
         let sampling = sampling_defaults(generation.as_ref())
             .map_err(|source| ModelError::Config { path: generation_path, source })?;
         let says_tied = config.get(TIED).is_some();
