@@ -66,7 +66,8 @@ impl ModelFiles {
         Self::new(description, checkpoint)
     }
 
-    /// Opens a GGUF file of `length` bytes of which only the first have come. Of weights, no bytes can be read.
+    /// Opens a GGUF file of `length` bytes of which only the first have come. Of weights, no bytes can be read; factors
+    /// of rotary embeddings that lie among them count as 1.
     ///
     /// # Errors
     ///
