@@ -128,14 +128,20 @@ impl QuantisedTensor {
 
     /// Returns what people call its number format, and what it is packed as; `None`: its tensors do not fit each other.
     pub(super) fn formats(&self, files: &[WeightsFile]) -> (String, Option<WeightFormat>) {
-        let matrix = self.matrix(files).ok();
+        match self.matrix(files) {
+            Ok(matrix) => (self.name(&matrix.name()), Some(matrix.format())),
+            Err(_) => (self.name("of unknown size"), None),
+        }
+    }
+
+    /// Returns what people call its number format, where its numbers are called `numbers`.
+    pub(super) fn name(&self, numbers: &str) -> String {
         let method = match self.quantisation {
             Quantisation::Gptq { .. } => "GPTQ ",
             Quantisation::Awq => "AWQ ",
             Quantisation::Scaled { .. } => "",
         };
-        let numbers = matrix.as_ref().map_or_else(|| "of unknown size".to_owned(), QuantisedMatrix::name);
-        (format!("{method}{numbers}"), matrix.map(|matrix| matrix.format()))
+        format!("{method}{numbers}")
     }
 
     /// Returns the bytes of all its tensors.

@@ -34,6 +34,22 @@ impl Q8_0 {
         if 127.5 * below.to_f32() < largest { above(below) } else { below }
     }
 
+    /// Returns the largest change of a number by packing, beyond [`Q8_0_ERROR_FLOOR`], as a share of the largest magnitude
+    /// of its 32. `packed` has the blocks that `numbers` became.
+    pub(crate) fn error_of(numbers: &[f32], packed: &[u8]) -> f32 {
+        let mut kept = [0.0; Self::NUMBERS];
+        let mut error = 0.0f32;
+        for (numbers, block) in numbers.chunks_exact(Self::NUMBERS).zip(packed.chunks_exact(Self::BYTES)) {
+            Self::read(block).dequantise(&mut kept);
+            let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
+            let change = numbers.iter().zip(&kept).fold(0.0f32, |most, (number, kept)| most.max((number - kept).abs()));
+            if largest > 0.0 {
+                error = error.max((change - Q8_0_ERROR_FLOOR).max(0.0) / largest);
+            }
+        }
+        error
+    }
+
     /// Quantises numbers with this scale.
     fn of(numbers: &[f32; Self::NUMBERS], d: f16) -> Self {
         let scale = d.to_f32();
