@@ -116,8 +116,8 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Returns what people call its number format and the largest change of a number, as a share of the largest magnitude
-    /// of its 32, if it is kept as Q8_0 by widening it and quantising anew.
+    /// Returns what people call its number format, and the largest change of a number, if it is kept as Q8_0 by
+    /// widening it and quantising again. The change is a share of the largest magnitude of the number's 32.
     pub(crate) fn repacked(&self) -> Option<(String, f32)> {
         match (&self.source, self.format) {
             (Source::Stored { .. }, WeightFormat::Repacked(format)) => Some((format.to_string(), format.error_max())),
@@ -126,8 +126,8 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// Returns the largest change of a number in a row of a tensor that is kept so, as a share of the largest magnitude
-    /// of its 32.
+    /// Returns the largest change of a number in a row of a tensor that is kept so, as a share of the largest of its
+    /// 32.
     pub(crate) fn repacking_error(&self, row: usize) -> f32 {
         let rows = self.rows(row..row + 1);
         let packed = match self.format {

@@ -22,7 +22,7 @@ const SAMPLE_ROWS: usize = 4;
 pub struct LoadPlan {
     /// Bytes of memory for the weights.
     pub bytes: u64,
-    /// The weights that are kept as Q8_0 by widening them and quantising anew.
+    /// The weights that are kept as Q8_0 by widening them and quantising again.
     pub repacked: Vec<RepackedShare>,
 }
 

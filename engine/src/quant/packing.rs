@@ -34,8 +34,8 @@ impl Q8_0 {
         if 127.5 * below.to_f32() < largest { above(below) } else { below }
     }
 
-    /// Returns the largest change of a number by packing, beyond [`Q8_0_ERROR_FLOOR`], as a share of the largest magnitude
-    /// of its 32. `packed` has the blocks that `numbers` became.
+    /// Returns the largest change of a number by packing, beyond [`Q8_0_ERROR_FLOOR`], as a share of the largest of its
+    /// 32. `packed` has the blocks that `numbers` became.
     pub(crate) fn error_of(numbers: &[f32], packed: &[u8]) -> f32 {
         let mut kept = [0.0; Self::NUMBERS];
         let mut error = 0.0f32;

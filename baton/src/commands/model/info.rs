@@ -14,7 +14,6 @@ use engine::cpu::CpuModel;
 use engine::models::config::ConfigError;
 use engine::models::{ModelDescription, ModelError, ModelFiles, ModelInfo, Outline, TensorRow};
 use engine::spec::{ModelSpec, RopeScaling};
-use hub::Preview;
 use report::{Report, Weights};
 use std::path::{Path, PathBuf};
 

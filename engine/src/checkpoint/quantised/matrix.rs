@@ -177,7 +177,7 @@ impl QuantisedMatrix<'_> {
         self.parts.iter().map(|(_, range)| range.len()).sum()
     }
 
-    /// Returns whether it is widened and quantised anew, which changes its numbers.
+    /// Returns whether it is widened and quantised again, which changes its numbers.
     pub(in crate::checkpoint) fn is_widened(&self) -> bool {
         self.packing == Packing::Widened
     }
