@@ -2,7 +2,6 @@
 
 use crate::output::human_bytes;
 use engine::cpu::LoadPlan;
-use engine::quant::{Q8_0_ERROR_MAX, Repacked};
 
 /// Says which formats are kept as Q8_0, what that takes, and what it changes; `None`: every weight is kept as it is.
 pub(crate) fn told(plan: &LoadPlan) -> Option<String> {
@@ -14,14 +13,15 @@ pub(crate) fn told(plan: &LoadPlan) -> Option<String> {
     }
     let stored = human_bytes(shares.iter().map(|share| share.stored_bytes).sum());
     let kept = human_bytes(shares.iter().map(|share| share.kept_bytes).sum());
-    let error = if shares.iter().all(|share| share.format == Repacked::Q5_0) {
+    let error_max = shares.iter().map(|share| share.error_max).fold(0.0, f32::max);
+    let error = if error_max == 0.0 {
         "no weight changes".to_owned()
     } else {
         // The largest that was measured, where all were.
         let measured = shares.iter().map(|share| share.error).collect::<Option<Vec<f32>>>();
         let measured = measured.map(|errors| percent(errors.into_iter().fold(0.0, f32::max)));
         let measured = measured.map_or_else(String::new, |most| format!(" ({most} in a sample of rows)"));
-        format!("a weight changes by at most {}{measured} of the largest of its block of 32", percent(Q8_0_ERROR_MAX))
+        format!("a weight changes by at most {}{measured} of the largest of its block of 32", percent(error_max))
     };
     Some(format!("{} kept as Q8_0, {stored} as {kept}: {error}", formats.join(", ")))
 }
@@ -34,9 +34,12 @@ fn percent(share: f32) -> String {
 mod tests {
     use super::*;
     use engine::cpu::RepackedShare;
+    use engine::quant::Q8_0_ERROR_MAX;
 
-    fn share(format: Repacked, error: Option<f32>) -> RepackedShare {
-        RepackedShare { format, tensors: 7, stored_bytes: 22 << 20, kept_bytes: 34 << 20, error }
+    fn share(format: &str, error: Option<f32>) -> RepackedShare {
+        let error_max = if format == "Q5_0" { 0.0 } else { Q8_0_ERROR_MAX };
+        let (stored_bytes, kept_bytes) = (22 << 20, 34 << 20);
+        RepackedShare { format: format.to_owned(), tensors: 7, stored_bytes, kept_bytes, error_max, error }
     }
 
     #[test]
@@ -44,18 +47,18 @@ mod tests {
         let told_of = |repacked| told(&LoadPlan { bytes: 1 << 30, repacked });
         assert_eq!(told_of(Vec::new()), None);
         assert_eq!(
-            told_of(vec![share(Repacked::Q5_0, Some(0.0))]).as_deref(),
+            told_of(vec![share("Q5_0", Some(0.0))]).as_deref(),
             Some("Q5_0 (7 tensors) kept as Q8_0, 22 MiB as 34 MiB: no weight changes")
         );
-        let both = vec![share(Repacked::Q5_0, Some(0.0)), share(Repacked::Q3K, Some(0.0031))];
+        let both = vec![share("Q5_0", Some(0.0)), share("FP8", Some(0.0031))];
         assert_eq!(
             told_of(both).as_deref(),
             Some(
-                "Q5_0 (7 tensors), Q3_K (7 tensors) kept as Q8_0, 44 MiB as 68 MiB: a weight changes by at most 0.394% \
+                "Q5_0 (7 tensors), FP8 (7 tensors) kept as Q8_0, 44 MiB as 68 MiB: a weight changes by at most 0.394% \
                  (0.310% in a sample of rows) of the largest of its block of 32"
             )
         );
-        let unmeasured = told_of(vec![share(Repacked::Q5K, None)]).expect("told");
+        let unmeasured = told_of(vec![share("Q5_K", None)]).expect("told");
         assert!(unmeasured.contains("at most 0.394% of the largest"), "{unmeasured}");
     }
 }

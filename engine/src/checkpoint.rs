@@ -195,7 +195,9 @@ impl Checkpoint {
                 CheckpointError::Quantised { path, tensor: name.to_owned(), reason }
             })?;
             let (format, shape) = (matrix.format(), vec![matrix.outputs, matrix.inputs]);
-            return Ok(TensorView { format, shape, source: Source::Quantised(Arc::new(matrix)) });
+            let name = tensor.name(&matrix.name());
+            let source = Source::Quantised { matrix: Arc::new(matrix), format: name };
+            return Ok(TensorView { format, shape, source });
         }
         let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         let format = match &tensor.format {

@@ -24,7 +24,7 @@ mod repacked;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use packing::Q8_0_ERROR_MAX;
+pub use packing::{Q8_0_ERROR_FLOOR, Q8_0_ERROR_MAX};
 pub use repacked::Repacked;
 
 use domain::Dtype;

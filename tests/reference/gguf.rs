@@ -6,7 +6,7 @@ use crate::golden::folder;
 use crate::run::{Cut, Outcome, Run};
 use domain::{Dtype, Token};
 use engine::cpu::CpuModel;
-use engine::models::ModelFiles;
+use engine::models::{ModelFiles, Outline};
 use engine::random::RandomSpec;
 use engine::spec::{ModelSpec, RopeScaling, Yarn};
 use engine::text::{ChatTemplate, PromptEnd, Tokenizer};
@@ -143,6 +143,44 @@ fn scaled_rotary_embeddings_are_read() {
     check("phi3", "tiny-longrope", Dtype::F32, "phi3", false);
     check("qwen3", "tiny-yarn", Dtype::F32, "qwen3", true);
     check("ministral3", "tiny-yarn", Dtype::Bf16, "mistral3", true);
+}
+
+/// The head of a file of this random model says what the whole file says, but for the factors of the rotary embedding,
+/// which lie behind it.
+fn check_head(family: &str, shape: &str, architecture: &str) {
+    let dir = TempDir::new().expect("a directory");
+    let spec = RandomSpec::named(family, shape, 31, None).expect("it has a name");
+    let safetensors = dir.path().join("safetensors");
+    spec.write(&safetensors, &mut |_, _| {}).expect("it is written");
+    let mut writer = model(&ModelFiles::load(&safetensors).expect("it loads"), architecture);
+    // The factors are written first.
+    writer.tensors.reverse();
+    let path = dir.path().join("model.gguf");
+    writer.write(&path);
+    let whole = ModelFiles::load(&path).expect("it loads");
+    let outline = Outline::read(&path, None);
+
+    let mut bytes = std::fs::read(&path).expect("it is written");
+    let length = bytes.len() as u64;
+    bytes.truncate(bytes.len() - 1024);
+    let path = dir.path().join("model.gguf.incomplete");
+    std::fs::write(&path, bytes).expect("it is written");
+    let head = ModelFiles::load_head(&path, length).unwrap_or_else(|error| panic!("{family}: {error}"));
+    let mut expected = whole.spec.clone();
+    for rope in &mut expected.ropes {
+        let RopeScaling::Long { factors, .. } = &mut rope.scaling else { panic!("{family}: {rope:?}") };
+        assert!(factors.iter().any(|factor| *factor != 1.0), "{family}: {factors:?}");
+        factors.fill(1.0);
+    }
+    assert_eq!(head.spec, expected, "{family}");
+    assert_eq!(Outline::read(&path, Some(length)), outline, "{family}");
+    assert!(outline.family.is_some() && !outline.formats.is_empty(), "{outline:?}");
+}
+
+#[test]
+fn factors_that_lie_behind_the_head_of_a_file_are_not_missed() {
+    check_head("phi3", "tiny-longrope", "phi3");
+    check_head("llama", "tiny-llama3", "llama");
 }
 
 /// What a file of this random model says, with metadata that `add` adds.

@@ -7,15 +7,21 @@ Each folder has a model (config.json, model.safetensors) and a golden:
 
 * some rows of each quantised matrix, dequantised by other code: `compressed-tensors` for its formats, which it also
   packs, and for AWQ, which is packed here as AutoAWQ does it (awq/utils/packing_utils.py); transformers and
-  `compressed-tensors`, which agree, for fp8. GPTQ is packed and dequantised here, after AutoGPTQ
-  (auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py), which needs a GPU's libraries to be installed;
+  `compressed-tensors`, which agree, for fp8; AutoGPTQ for GPTQ, which it also packs. Of AutoGPTQ one file is fetched,
+  since its package needs a GPU's libraries to be installed;
 * what transformers computes in f32 with all dequantised weights: greedy tokens after a prompt, and logits. Of the
   prompts where the best logit leads the second by MARGIN at each step it is the one that the most different tokens
   follow.
 """
 
+import functools
+import hashlib
+import io
 import json
 import sys
+import tarfile
+import types
+import urllib.request
 from pathlib import Path
 
 import torch
@@ -42,6 +48,12 @@ MODULES = {
     "mlp.up_proj": (FFN, HIDDEN),
     "mlp.down_proj": (HIDDEN, FFN),
 }
+AUTO_GPTQ = (
+    "https://files.pythonhosted.org/packages/90/e5/b22697903982284fe284568fb2663a2196694a8eee637f5cf4ccfe435a38/"
+    "auto_gptq-0.7.1.tar.gz"
+)
+AUTO_GPTQ_SHA256 = "5c61ad380e9b4c603757c254765e9083a90a820cd0aff1b5d2c6f7fd96c85e80"
+AUTO_GPTQ_FILE = "auto_gptq-0.7.1/auto_gptq/nn_modules/qlinear/qlinear_cuda.py"
 # Of each matrix a golden has every seventh row.
 ROW_STRIDE = 7
 PROMPT, STEPS, PROMPTS = 40, 32, 4096
@@ -88,21 +100,38 @@ def widened(q, groups, scale, zero):
     return (q - zero[:, groups]).float() * scale.float()[:, groups]
 
 
+@functools.cache
+def auto_gptq():
+    """AutoGPTQ's layer, which computes with torch alone where there is no GPU."""
+    source = urllib.request.urlopen(AUTO_GPTQ).read()
+    assert hashlib.sha256(source).hexdigest() == AUTO_GPTQ_SHA256
+    with tarfile.open(fileobj=io.BytesIO(source)) as files:
+        code = files.extractfile(AUTO_GPTQ_FILE).read()
+    module = types.ModuleType("qlinear_cuda")
+    exec(compile(code, AUTO_GPTQ_FILE, "exec"), module.__dict__)
+    return module.QuantLinear
+
+
 def gptq(weight, bits, size, symmetric, order, first):
     """Tensors of a module and its weights. `first`: the first version, which stores zero points one too small."""
     groups = torch.arange(weight.shape[1]) // size
     if order:
         groups = groups[torch.randperm(len(groups))]
     scale, zero = min_max_groups(weight, groups, bits, symmetric)
-    q = integers(weight, groups, scale, zero, bits)
-    stored = (zero - 1) & (2**bits - 1) if first else zero
+    assert zero.min() > 0, "the first version cannot say 0"
+    linear = types.SimpleNamespace(bias=None)
+    linear.weight = widened(integers(weight, groups, scale, zero, bits), groups, scale, zero)
+    layer = auto_gptq()(bits, size, *reversed(weight.shape), bias=False, weight_dtype=torch.float32)
+    layer.pack(linear, scale.float(), zero.float(), groups.int())
+    dequantised = layer(torch.eye(weight.shape[1])).T.contiguous()
+    assert torch.equal(dequantised, linear.weight)
     parts = {
-        "qweight": pack(q, bits).T.contiguous(),
-        "qzeros": pack(stored.T, bits),
+        "qweight": layer.qweight,
+        "qzeros": layer.qzeros if first else pack(zero.T, bits),
         "scales": scale.T.contiguous(),
         "g_idx": groups.int(),
     }
-    return parts, widened(q, groups, scale, zero)
+    return parts, dequantised
 
 
 def awq(weight, size):
@@ -198,6 +227,8 @@ def compressed_config(form, groups, **more):
     return {"quant_method": "compressed-tensors", "format": form, "config_groups": groups, "ignore": ["lm_head"]} | more
 
 
+# Modules that are plain beside quantised ones which are multiplied with the same activations.
+PLAIN = ["self_attn.q_proj", "mlp.up_proj"]
 ATTENTION, GATE_UP = ["re:.*self_attn.*"], ["re:.*gate_proj$", "re:.*up_proj$"]
 INT4 = dict(num_bits=4, strategy="group", group_size=32, symmetric=False)
 INT8_CHANNEL = dict(num_bits=8, strategy="channel", symmetric=True)
@@ -252,6 +283,17 @@ CASES = {
             lambda name, weight: compressed(weight, "pack-quantized", **INT8_CHANNEL),
             lambda name, weight: ({"weight": weight.bfloat16()}, weight.bfloat16()),
         ),
+    ),
+    "compressed-plain": (
+        torch.bfloat16,
+        compressed_config(
+            "pack-quantized",
+            {"group_0": config_group(["Linear"], None, **INT4)},
+            ignore=["lm_head", *(f"model.layers.0.{module}" for module in PLAIN)],
+        ),
+        lambda name, weight: ({"weight": weight.bfloat16()}, weight.bfloat16())
+        if name in PLAIN
+        else compressed(weight, "pack-quantized", **INT4),
     ),
     "compressed-order": (
         torch.bfloat16,

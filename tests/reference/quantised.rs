@@ -15,7 +15,8 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const CUT: Cut = Cut { chunk: 16, block_tokens: 16, threads: 2 };
+const CUTS: [Cut; 2] =
+    [Cut { chunk: 16, block_tokens: 16, threads: 2 }, Cut { chunk: 64, block_tokens: 32, threads: 1 }];
 /// Goldens have every seventh row of a matrix, and the logits of every fourth decoded token.
 const ROW_STRIDE: usize = 7;
 const DECODE_STRIDE: usize = 4;
@@ -121,10 +122,12 @@ fn check(name: &str, dtype: Dtype, packed: &[(&str, WeightFormat, Loss)]) {
     let Golden { prompt, generated } = serde_json::from_slice(&said).expect("make_quantised.py made it");
     // The cache is not to round.
     let spec = ModelSpec { dtype: Dtype::F32, ..files.spec.clone() };
-    let model = CpuModel::load(spec, &files.checkpoint, &mut |_| {}).expect("the model loads");
+    let model = Arc::new(CpuModel::load(spec, &files.checkpoint, &mut |_| {}).expect("the model loads"));
     let decoded = &generated[..generated.len() - 1];
-    let outcome = Run::new(Arc::new(model), prompt.len() + decoded.len(), CUT).sequence(&prompt, decoded, CUT.chunk);
+    let [outcome, other] = CUTS
+        .map(|cut| Run::new(model.clone(), prompt.len() + decoded.len(), cut).sequence(&prompt, decoded, cut.chunk));
     let last = prompt.len() as u32 - 1;
+    assert!(outcome.range(last..).eq(other.range(last..)), "{name}: the logits depend on the chunks");
     with_golden(name, |golden| {
         let golden = golden.tensor("logits").expect("it is there");
         let logits: Vec<f32> = golden.data().chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -172,10 +175,25 @@ fn compressed_tensors_are_read_in_all_formats() {
         ("mlp", Q8_0, Loss::Nothing),
     ];
     check("compressed-mixed", Dtype::Bf16, &mixed);
+    let plain = Plain(Dtype::Bf16);
+    let beside = [("q_proj", plain, Loss::Nothing), ("up_proj", plain, Loss::Nothing), ("", Q4_1, Loss::Offset)];
+    check("compressed-plain", Dtype::Bf16, &beside);
     check("compressed-order", Dtype::Bf16, &[("", Q8_0, Loss::Repacked)]);
     let int8 = [("self_attn", Q8_0, Loss::Nothing), ("down_proj", Q8_0, Loss::Nothing), ("mlp", Q8_0, Loss::Repacked)];
     check("compressed-int8", Dtype::Bf16, &int8);
     check("compressed-fp8", Dtype::Bf16, &[("", Q8_0, Loss::Repacked)]);
+}
+
+#[test]
+fn a_plain_matrix_leaves_the_others_of_its_layer_as_they_are() {
+    let files = ModelFiles::load(&case("compressed-plain")).expect("it loads");
+    let model = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| {}).expect("the model loads");
+    let found: Vec<usize> = model.linears().take(4).map(|linear| linear.bytes).collect();
+    let bf16 = |numbers: usize| 2 * numbers;
+    let q4_1 = |numbers: usize| numbers / 32 * 20;
+    // Queries, and the way up, are plain.
+    let qkv = bf16(64 * 64) + q4_1(2 * 32 * 64);
+    assert_eq!(found, [qkv, q4_1(64 * 64), bf16(128 * 64) + q4_1(128 * 64), q4_1(64 * 128)]);
 }
 
 #[test]

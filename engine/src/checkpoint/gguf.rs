@@ -218,13 +218,15 @@ impl GgufFile {
         self.tensors.get(tensor).map(|tensor| &tensor.shape[..])
     }
 
-    /// Returns the numbers of a small tensor, widened. `None`: there is none, its format is not read, or its bytes have
-    /// not come.
+    /// Returns the numbers of a small tensor, widened. `None`: there is none, or its format is not read. Of a file of
+    /// which only the first bytes have come, and not these, the numbers are 1.
     pub fn widened(&self, tensor: &str) -> Option<Vec<f32>> {
         let tensor = self.tensors.get(tensor)?;
         let format = format(tensor.kind)?;
-        let mut numbers = vec![0.0; tensor.shape.iter().product()];
-        format.dequantise(self.files[tensor.file].map.get(tensor.range.clone())?, &mut numbers);
+        let mut numbers = vec![1.0; tensor.shape.iter().product()];
+        if let Some(bytes) = self.files[tensor.file].map.get(tensor.range.clone()) {
+            format.dequantise(bytes, &mut numbers);
+        }
         Some(numbers)
     }
 }

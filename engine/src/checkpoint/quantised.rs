@@ -14,7 +14,8 @@
 //!
 //! More than one scale in 32 inputs is what GPTQ with `desc_act` has, and groups that are no multiple of 32. "Nothing"
 //! holds for scales that f16 has: those of GPTQ and AWQ, and bf16 ones from 2^-17. Other scales are rounded to f16, by
-//! 2^-11 of themselves. 1/254 is [`Q8_0_ERROR_MAX`](crate::quant::Q8_0_ERROR_MAX), but for its last digits.
+//! 2^-11 of themselves, or by 2^-25 if that is more. 1/254 is [`Q8_0_ERROR_MAX`](crate::quant::Q8_0_ERROR_MAX), but for
+//! its last digits, and blocks of next to nothing have a [floor](crate::quant::Q8_0_ERROR_FLOOR).
 //!
 //! Why not something wider: on random weights, fp8 itself is 2.6% off (root mean square). Q8_0 makes that 2.7%; bf16
 //! leaves it at 2.6% in twice the memory, which decoding reads for every token. Four bits are 10% off; Q4_1 adds 0.04%,
@@ -42,7 +43,9 @@ pub(super) use matrix::QuantisedMatrix;
 use super::files::WeightsFile;
 use super::{Checkpoint, Tensor};
 use crate::quant::WeightFormat;
+use matrix::Packing;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// How a checkpoint's matrices are quantised, as far as their tensors do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub enum Quantisation {
 pub(super) struct QuantisedTensor {
     quantisation: Quantisation,
     parts: BTreeMap<&'static str, Tensor>,
+    /// As what it is packed. It is chosen once, since that reads all zero points.
+    packing: OnceLock<Packing>,
 }
 
 impl Quantisation {
@@ -106,7 +111,8 @@ impl Checkpoint {
         for module in modules.collect::<Vec<_>>() {
             let part = |part: &&'static str| Some((*part, self.tensors.remove(&format!("{module}.{part}"))?));
             let parts = quantisation.parts().iter().filter_map(part).collect();
-            self.quantised.insert(format!("{module}.weight"), QuantisedTensor { quantisation, parts });
+            let tensor = QuantisedTensor { quantisation, parts, packing: OnceLock::new() };
+            self.quantised.insert(format!("{module}.weight"), tensor);
         }
         self
     }
@@ -115,19 +121,27 @@ impl Checkpoint {
 impl QuantisedTensor {
     /// Returns the matrix. Errors: a tensor of it is missing, or does not fit the others.
     pub(super) fn matrix<'a>(&'a self, files: &'a [WeightsFile]) -> Result<QuantisedMatrix<'a>, QuantisedError> {
-        layout::matrix(self.quantisation, &layout::Parts { files, tensors: &self.parts })
+        let mut matrix = layout::matrix(self.quantisation, &layout::Parts { files, tensors: &self.parts })?;
+        matrix.packing = *self.packing.get_or_init(|| matrix.choose_packing());
+        Ok(matrix)
     }
 
     /// Returns what people call its number format, and what it is packed as; `None`: its tensors do not fit each other.
     pub(super) fn formats(&self, files: &[WeightsFile]) -> (String, Option<WeightFormat>) {
-        let matrix = self.matrix(files).ok();
+        match self.matrix(files) {
+            Ok(matrix) => (self.name(&matrix.name()), Some(matrix.format())),
+            Err(_) => (self.name("of unknown size"), None),
+        }
+    }
+
+    /// Returns what people call its number format, where its numbers are called `numbers`.
+    pub(super) fn name(&self, numbers: &str) -> String {
         let method = match self.quantisation {
             Quantisation::Gptq { .. } => "GPTQ ",
             Quantisation::Awq => "AWQ ",
             Quantisation::Scaled { .. } => "",
         };
-        let numbers = matrix.as_ref().map_or_else(|| "of unknown size".to_owned(), QuantisedMatrix::name);
-        (format!("{method}{numbers}"), matrix.map(|matrix| matrix.format()))
+        format!("{method}{numbers}")
     }
 
     /// Returns the bytes of all its tensors.

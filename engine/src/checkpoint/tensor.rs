@@ -2,7 +2,7 @@
 
 use super::files::let_go;
 use super::quantised::QuantisedMatrix;
-use crate::quant::WeightFormat;
+use crate::quant::{Q8_0, Q8_0_ERROR_MAX, WeightFormat};
 use memmap2::Mmap;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,7 +35,12 @@ pub(super) enum Source<'a> {
         order: RowOrder,
     },
     /// They are made of integers, scales and zero points.
-    Quantised(Arc<QuantisedMatrix<'a>>),
+    Quantised {
+        /// What they are made of.
+        matrix: Arc<QuantisedMatrix<'a>>,
+        /// What people call its number format.
+        format: String,
+    },
 }
 
 impl<'a> TensorView<'a> {
@@ -52,13 +57,13 @@ impl<'a> TensorView<'a> {
                 };
                 rows.map(row).collect()
             }
-            Source::Quantised(matrix) => matrix.rows(rows).into_iter().map(Cow::Owned).collect(),
+            Source::Quantised { matrix, .. } => matrix.rows(rows).into_iter().map(Cow::Owned).collect(),
         }
     }
 
     /// Returns the numbers of some rows as the file means them: each rounded once at most.
     pub fn widened(&self, rows: Range<usize>) -> Vec<f32> {
-        if let Source::Quantised(matrix) = &self.source {
+        if let Source::Quantised { matrix, .. } = &self.source {
             return matrix.widened(rows);
         }
         let mut numbers = vec![0.0; rows.len() * self.width()];
@@ -78,7 +83,7 @@ impl<'a> TensorView<'a> {
                 let bytes = self.row_bytes();
                 let_go(map, range.start + rows.start * bytes..range.start + rows.end * bytes);
             }
-            Source::Quantised(matrix) => matrix.let_go(rows),
+            Source::Quantised { matrix, .. } => matrix.let_go(rows),
         }
     }
 
@@ -91,8 +96,45 @@ impl<'a> TensorView<'a> {
     pub fn is_here(&self) -> bool {
         match &self.source {
             Source::Stored { map, range, .. } => range.end <= map.len(),
-            Source::Quantised(_) => true,
+            Source::Quantised { .. } => true,
         }
+    }
+
+    /// Returns whether a row can be read without the others: of a matrix whose rows lie side by side, it cannot.
+    pub(crate) fn is_by_rows(&self) -> bool {
+        match &self.source {
+            Source::Stored { .. } => true,
+            Source::Quantised { matrix, .. } => matrix.is_by_rows(),
+        }
+    }
+
+    /// Returns the bytes that it takes in the file.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        match &self.source {
+            Source::Stored { range, .. } => range.len(),
+            Source::Quantised { matrix, .. } => matrix.stored_bytes(),
+        }
+    }
+
+    /// Returns what people call its number format, and the largest change of a number, if it is kept as Q8_0 by
+    /// widening it and quantising again. The change is a share of the largest magnitude of the number's 32.
+    pub(crate) fn repacked(&self) -> Option<(String, f32)> {
+        match (&self.source, self.format) {
+            (Source::Stored { .. }, WeightFormat::Repacked(format)) => Some((format.to_string(), format.error_max())),
+            (Source::Quantised { matrix, format }, _) if matrix.is_widened() => Some((format.clone(), Q8_0_ERROR_MAX)),
+            _ => None,
+        }
+    }
+
+    /// Returns the largest change of a number in a row of a tensor that is kept so, as a share of the largest of its
+    /// 32.
+    pub(crate) fn repacking_error(&self, row: usize) -> f32 {
+        let rows = self.rows(row..row + 1);
+        let packed = match self.format {
+            WeightFormat::Repacked(format) => Cow::Owned(format.repack(&rows[0])),
+            _ => Cow::Borrowed(&rows[0][..]),
+        };
+        Q8_0::error_of(&self.widened(row..row + 1), &packed)
     }
 
     /// Numbers of a row.
@@ -104,7 +146,7 @@ impl<'a> TensorView<'a> {
     pub fn row_bytes(&self) -> usize {
         match &self.source {
             Source::Stored { range, .. } => range.len().checked_div(self.height()).unwrap_or(0),
-            Source::Quantised(_) => self.format.bytes(self.width()).expect("rows of whole blocks"),
+            Source::Quantised { .. } => self.format.bytes(self.width()).expect("rows of whole blocks"),
         }
     }
 }

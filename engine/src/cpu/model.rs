@@ -126,7 +126,7 @@ impl Weights {
 
     /// Bytes that a row of activations takes, at most, when it is prepared for a layer.
     pub(super) fn prepared_bytes_max(&self) -> usize {
-        self.linears.iter().map(|linear| linear.form().prepared_bytes(linear.inputs)).max().unwrap_or(0)
+        self.linears.iter().map(PackedLinear::prepared_bytes).max().unwrap_or(0)
     }
 
     pub(super) fn linear(&self, handle: Linear) -> &PackedLinear {

@@ -38,9 +38,9 @@ pub(super) struct Panel {
 }
 
 impl PackedLinear {
-    /// Packs the outputs of all matrices, in the forms of their number formats. A layer whose matrices differ in it is
-    /// kept in f32, unless they take the same activations and their outputs are whole panels. On a host with
-    /// several memory nodes a panel lies in the node whose threads read it.
+    /// Packs the outputs of all matrices, in the forms of their number formats. A panel has one form: where matrices
+    /// differ in it and a panel would have outputs of two, the layer is kept in f32, which loses nothing. On a host
+    /// with several memory nodes a panel lies in the node whose threads read it.
     pub(super) fn pack(matrices: &[LinearMatrix<'_>], slabs: &mut Slabs, host: &Host) -> Result<Self, StoreError> {
         let inputs = matrices[0].weight.shape[1];
         let all = panels_of(matrices);
@@ -84,9 +84,19 @@ impl PackedLinear {
         panic!("the layer has {} panels", self.panels());
     }
 
-    /// The form that rows of activations are prepared for.
-    pub(super) fn form(&self) -> Form {
-        self.groups[0].form
+    /// Returns which consecutive panels take the same activations, each with a form that these are prepared for.
+    pub(super) fn passes(&self) -> impl Iterator<Item = (Form, Range<usize>)> + '_ {
+        let passes = self.groups.chunk_by(|one, next| one.form.prepared() == next.form.prepared());
+        passes.scan(0, |first, groups| {
+            let panels = *first..*first + groups.iter().map(PanelGroup::panels).sum::<usize>();
+            *first = panels.end;
+            Some((groups[0].form, panels))
+        })
+    }
+
+    /// Returns the bytes that a row of activations takes, at most, when it is prepared.
+    pub(super) fn prepared_bytes(&self) -> usize {
+        self.groups.iter().map(|group| group.form.prepared_bytes(self.inputs)).max().unwrap_or(0)
     }
 
     /// The weights of one output, widened.
@@ -110,7 +120,7 @@ impl PanelGroup {
         slabs: &mut Slabs,
         place: &dyn Fn(usize) -> Affinity,
     ) -> Result<Self, StoreError> {
-        let outputs: usize = matrices.iter().map(|matrix| matrix.weight.shape[0]).sum();
+        let outputs = outputs_of(matrices);
         let (panels, panel_bytes) = (outputs.div_ceil(PANEL), form.panel_bytes(inputs));
         let bytes = panels * panel_bytes;
         let memory = slabs.part(bytes).map_err(|source| StoreError { bytes, source })?;
@@ -168,18 +178,20 @@ impl PanelGroup {
 /// [`PackedLinear::pack`].
 pub(super) fn groups_of<'m, 'a>(matrices: &'m [LinearMatrix<'a>]) -> Vec<(&'m [LinearMatrix<'a>], Form)> {
     let form = |matrix: &LinearMatrix<'_>| Form::of(matrix.weight.format);
-    let (first, last) = (form(&matrices[0]), matrices.len() - 1);
-    let whole = |matrix: &LinearMatrix<'_>| matrix.weight.shape[0].is_multiple_of(PANEL);
-    let as_they_are = matrices.iter().all(|matrix| form(matrix) == first)
-        || matrices.iter().all(|matrix| form(matrix).prepared() == first.prepared())
-            && matrices[..last].iter().all(whole);
-    let groups = matrices.chunk_by(|a, b| !as_they_are || form(a) == form(b));
-    groups.map(|matrices| (matrices, if as_they_are { form(&matrices[0]) } else { Form::F32 })).collect()
+    let is_whole = |matrices: &[LinearMatrix<'_>]| outputs_of(matrices).is_multiple_of(PANEL);
+    let groups: Vec<_> =
+        matrices.chunk_by(|one, next| form(one) == form(next)).map(|group| (group, form(&group[0]))).collect();
+    let as_they_are = groups[..groups.len() - 1].iter().all(|(matrices, _)| is_whole(matrices));
+    if as_they_are { groups } else { vec![(matrices, Form::F32)] }
 }
 
 /// Returns how many panels the outputs of these matrices fill.
 pub(super) fn panels_of(matrices: &[LinearMatrix<'_>]) -> usize {
-    matrices.iter().map(|matrix| matrix.weight.shape[0]).sum::<usize>().div_ceil(PANEL)
+    outputs_of(matrices).div_ceil(PANEL)
+}
+
+fn outputs_of(matrices: &[LinearMatrix<'_>]) -> usize {
+    matrices.iter().map(|matrix| matrix.weight.shape[0]).sum()
 }
 
 /// One output's weights in the checkpoint: a matrix, and which of its rows.

@@ -11,11 +11,10 @@ use crate::checkpoint::{Checkpoint, TensorView};
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearMatrix, Norm, StoreError, WeightStore};
-use crate::quant::{Repacked, WeightFormat};
 use crate::spec::ModelSpec;
 
 /// Rows of a tensor whose change by repacking is measured, evenly spread: a share of the rows that costs next to
-/// nothing beside loading all of them.
+/// nothing beside loading all of them. Where a row cannot be read without the others, one tensor of a format is enough.
 const SAMPLE_ROWS: usize = 4;
 
 /// What loading a model takes and changes.
@@ -23,23 +22,24 @@ const SAMPLE_ROWS: usize = 4;
 pub struct LoadPlan {
     /// Bytes of memory for the weights.
     pub bytes: u64,
-    /// The weights that are kept as Q8_0 and not in their own format.
+    /// The weights that are kept as Q8_0 by widening them and quantising again.
     pub repacked: Vec<RepackedShare>,
 }
 
 /// Tensors of one format that are repacked as Q8_0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepackedShare {
-    /// Their format.
-    pub format: Repacked,
+    /// What people call their format.
+    pub format: String,
     /// Count of the tensors.
     pub tensors: usize,
     /// Their bytes in the file.
     pub stored_bytes: u64,
     /// Their bytes in memory.
     pub kept_bytes: u64,
-    /// The largest change of a number in a sample of rows, as a share of the largest magnitude of its 32; `None`: the
-    /// file's weights are not here.
+    /// The largest change of a number that is possible, as a share of the largest magnitude of its 32.
+    pub error_max: f32,
+    /// The largest change in a sample of rows; `None`: the file's weights are not here.
     pub error: Option<f32>,
 }
 
@@ -71,28 +71,28 @@ impl Counting {
         self.handles - 1
     }
 
-    fn count_repacked(&mut self, tensor: &TensorView<'_>, format: Repacked, form: Form) {
+    fn count_repacked(&mut self, tensor: &TensorView<'_>, format: String, error_max: f32, form: Form) {
         let shares = &mut self.plan.repacked;
         let at = shares.iter().position(|share| share.format == format).unwrap_or_else(|| {
-            shares.push(RepackedShare { format, tensors: 0, stored_bytes: 0, kept_bytes: 0, error: None });
+            shares.push(RepackedShare { format, tensors: 0, stored_bytes: 0, kept_bytes: 0, error_max, error: None });
             shares.len() - 1
         });
         let share = &mut shares[at];
         share.tensors += 1;
-        share.stored_bytes += stored_bytes(tensor);
+        share.stored_bytes += tensor.stored_bytes() as u64;
         share.kept_bytes += (tensor.shape[0] * form.panel_bytes(tensor.shape[1]) / PANEL) as u64;
-        if tensor.is_here() {
-            let step = tensor.height().div_ceil(SAMPLE_ROWS).max(1);
-            let rows = (0..tensor.height()).step_by(step).flat_map(|row| tensor.rows(row..row + 1));
-            let error = rows.map(|row| format.error_of(&row)).fold(0.0, f32::max);
+        if tensor.is_here() && (tensor.is_by_rows() || share.error.is_none()) {
+            let rows = (0..tensor.height()).step_by(tensor.height().div_ceil(SAMPLE_ROWS).max(1));
+            let error = rows.map(|row| tensor.repacking_error(row)).fold(0.0, f32::max);
             share.error = Some(share.error.unwrap_or(0.0).max(error));
+            tensor.let_go(0..tensor.height());
         }
     }
 }
 
 impl WeightStore for Counting {
     fn embedding(&mut self, table: &TensorView<'_>) -> Result<Embedding, StoreError> {
-        self.plan.bytes += stored_bytes(table);
+        self.plan.bytes += (table.height() * table.row_bytes()) as u64;
         Ok(Embedding(self.handle()))
     }
 
@@ -110,10 +110,8 @@ impl WeightStore for Counting {
                 self.plan.bytes += (panels * PANEL * size_of::<f32>()) as u64;
             }
             for LinearMatrix { weight, .. } in matrices {
-                if let WeightFormat::Repacked(format) = weight.format
-                    && form == Form::of(weight.format)
-                {
-                    self.count_repacked(weight, format, form);
+                if let Some((format, error_max)) = weight.repacked().filter(|_| form == Form::of(weight.format)) {
+                    self.count_repacked(weight, format, error_max, form);
                 }
             }
         }
@@ -124,9 +122,4 @@ impl WeightStore for Counting {
         self.plan.bytes += (weight.shape.iter().product::<usize>() * size_of::<f32>()) as u64;
         Ok(Norm(self.handle()))
     }
-}
-
-/// Returns the bytes of a tensor in its file.
-fn stored_bytes(tensor: &TensorView<'_>) -> u64 {
-    tensor.format.bytes(tensor.shape.iter().product()).unwrap_or(0) as u64
 }

@@ -5,10 +5,9 @@
 mod attention;
 
 use super::batch::{Batch, InputRow, MicroBatch, Sampling};
-use super::kernels::{self, CacheRow, CapRow, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
+use super::kernels::{self, CacheRow, CapRow, Form, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
-use super::packed::PackedLinear;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::taps::Taps;
@@ -149,10 +148,9 @@ impl<'a> Step<'a> {
         });
     }
 
-    /// Prepares rows of activations for a linear layer: the first of them, and the bytes from one to the next.
-    fn prepare_rows(&mut self, linear: &PackedLinear, x: Rows, rows: usize) -> (Address, usize) {
+    /// Prepares rows of activations for a form of weights: the first of them, and the bytes from one to the next.
+    fn prepare_rows(&mut self, form: Form, inputs: usize, x: Rows, rows: usize) -> (Address, usize) {
         let engine = self.context.engine;
-        let (form, inputs) = (linear.form(), linear.inputs);
         let stride = form.prepared_bytes(inputs);
         if stride == 0 {
             // SAFETY: the arena has a first row.
@@ -325,30 +323,32 @@ impl Ops for Step<'_> {
         let linear = engine.model.weights.linear(weights);
         let (x, out) = (self.rows(x), self.rows(out));
         let rows = self.count(x.axis);
-        let (prepared, x_stride) = self.prepare_rows(linear, x, rows);
-        let wanted = (LINEAR_TASKS_PER_THREAD * self.thread_pool.threads()).div_ceil(linear.panels());
-        let rows_per_task =
-            rows.div_ceil(wanted).next_multiple_of(LINEAR_ROWS_MIN).clamp(LINEAR_ROWS_MIN, LINEAR_ROWS_MAX);
-        let parts = rows.div_ceil(rows_per_task);
-        self.run(linear.panels() * parts, &|_, task| {
-            let (index, row) = (task / parts, task % parts * rows_per_task);
-            let panel = linear.panel(index);
-            // SAFETY: rows are prepared, and in the arena, which has room for whole panels; only this task writes this
-            // panel's outputs of these rows.
-            unsafe {
-                let product = Product {
-                    x: prepared.add(row * x_stride),
-                    x_stride,
-                    rows: rows_per_task.min(rows - row),
-                    inputs: linear.inputs,
-                    weights: panel.weights,
-                    start: panel.start,
-                    out: out.row(row).add(index * PANEL),
-                    out_stride: out.stride,
-                };
-                panel.form.multiply(engine.isa, &product);
-            }
-        });
+        for (form, panels) in linear.passes() {
+            let (prepared, x_stride) = self.prepare_rows(form, linear.inputs, x, rows);
+            let wanted = (LINEAR_TASKS_PER_THREAD * self.thread_pool.threads()).div_ceil(panels.len());
+            let rows_per_task =
+                rows.div_ceil(wanted).next_multiple_of(LINEAR_ROWS_MIN).clamp(LINEAR_ROWS_MIN, LINEAR_ROWS_MAX);
+            let parts = rows.div_ceil(rows_per_task);
+            self.run(panels.len() * parts, &|_, task| {
+                let (index, row) = (panels.start + task / parts, task % parts * rows_per_task);
+                let panel = linear.panel(index);
+                // SAFETY: rows are prepared, and in the arena, which has room for whole panels; only this task writes
+                // this panel's outputs of these rows.
+                unsafe {
+                    let product = Product {
+                        x: prepared.add(row * x_stride),
+                        x_stride,
+                        rows: rows_per_task.min(rows - row),
+                        inputs: linear.inputs,
+                        weights: panel.weights,
+                        start: panel.start,
+                        out: out.row(row).add(index * PANEL),
+                        out_stride: out.stride,
+                    };
+                    panel.form.multiply(engine.isa, &product);
+                }
+            });
+        }
         Ok(())
     }
 

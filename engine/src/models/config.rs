@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+/// Key of whether the output projection is the embedding.
+pub(crate) const TIED: &str = "tie_word_embeddings";
 /// Largest width or count that a config may name; beyond it the file is broken rather than the model large.
 pub(crate) const WIDTH_MAX: u64 = 1 << 24;
 /// Most layers; a layer's index must fit 16 bits.

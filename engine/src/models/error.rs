@@ -1,6 +1,6 @@
 //! Why a model cannot be opened.
 
-use super::config::ConfigError;
+use super::config::{ConfigError, TIED};
 use crate::checkpoint::CheckpointError;
 use crate::checkpoint::gguf::GgufError;
 use std::io;
@@ -29,6 +29,15 @@ pub enum ModelError {
     /// Its GGUF file cannot be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// Its output projection cannot be read, and nothing says that the embedding stands for it.
+    #[error(
+        "{source}. It is the output projection: fetch it in a format that is read, or, if the model has none of its own, \
+         set {TIED} to true in config.json"
+    )]
+    Head {
+        /// What is wrong with it.
+        source: CheckpointError,
+    },
     /// Its weights cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

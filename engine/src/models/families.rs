@@ -2,7 +2,7 @@
 
 use super::config::{Config, ConfigError};
 use super::family::Family;
-use super::unsupported::{refuse_config, unknown_family};
+use super::unsupported::{refuse_experts, unknown_family};
 use super::{gemma2, gemma3, granite, llama, ministral3, mistral, olmo2, phi3, qwen2, qwen3, wrapper};
 use crate::spec::ModelSpec;
 
@@ -58,7 +58,7 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
     let text = wrapper::language_model(config)?;
     let model = text.as_ref().unwrap_or(config);
     let family = Family::of(model)?;
-    refuse_config(family.model_type, config)?;
+    refuse_experts(family.model_type, config)?;
     let mut spec = (family.read)(model)?;
     if text.is_some() {
         wrapper::add_outer(config, &mut spec)?;

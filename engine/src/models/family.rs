@@ -1,6 +1,6 @@
 //! A family of models, and what all families read of config.json alike.
 
-use super::config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, WIDTH_MAX};
+use super::config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, TIED, WIDTH_MAX};
 use super::rope::RopeForm;
 use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};
 use domain::Dtype;
@@ -78,7 +78,7 @@ pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Re
         activation: config.activation("hidden_act", Activation::Silu)?,
         ropes: vec![rope; layers],
         context,
-        tied: config.flag("tie_word_embeddings", defaults.tied)?,
+        tied: config.flag(TIED, defaults.tied)?,
         qkv_bias: false,
         output_bias: false,
         mlp_bias: false,

@@ -1,12 +1,13 @@
 //! A model's directory or GGUF file: what it is and its open weights.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, TIED};
 use super::error::ModelError;
 use super::families::read_spec;
 use super::gguf;
+use super::quantisation::MODELOPT_FILE;
 use super::tensors::{EMBEDDING, HEAD};
 use crate::checkpoint::gguf::GgufFile;
-use crate::checkpoint::{CONFIG_FILE, Checkpoint, OtherParts, Quantisation};
+use crate::checkpoint::{CONFIG_FILE, Checkpoint, CheckpointError, OtherParts, Quantisation};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
 use domain::{Dtype, SamplingParams};
@@ -44,6 +45,8 @@ pub struct ModelDescription {
     pub sampling: SamplingParams,
     /// How the weights of a directory are quantised, if they are.
     pub quantisation: Option<Quantisation>,
+    /// Whether the files say in words that the output projection is the embedding, or that it is not.
+    says_tied: bool,
 }
 
 impl ModelFiles {
@@ -60,10 +63,11 @@ impl ModelFiles {
                 None => (description, checkpoint),
             }
         };
-        Ok(Self::new(description, checkpoint))
+        Self::new(description, checkpoint)
     }
 
-    /// Opens a GGUF file of `length` bytes of which only the first have come. Of weights, no bytes can be read.
+    /// Opens a GGUF file of `length` bytes of which only the first have come. Of weights, no bytes can be read; factors
+    /// of rotary embeddings that lie among them count as 1.
     ///
     /// # Errors
     ///
@@ -71,11 +75,11 @@ impl ModelFiles {
     pub fn load_head(path: &Path, length: u64) -> Result<Self, ModelError> {
         let file = GgufFile::open_head(path, length)?;
         let description = ModelDescription::of_gguf(&file)?;
-        Ok(Self::new(description, Checkpoint::from_gguf(file)?))
+        Self::new(description, Checkpoint::from_gguf(file)?)
     }
 
-    fn new(description: ModelDescription, checkpoint: Checkpoint) -> Self {
-        let ModelDescription { path, name, mut spec, sampling, .. } = description;
+    fn new(description: ModelDescription, checkpoint: Checkpoint) -> Result<Self, ModelError> {
+        let ModelDescription { path, name, mut spec, sampling, says_tied, .. } = description;
         // The weights know better than config.json, which tools that convert weights forget to update.
         spec.dtype = match checkpoint.format() {
             Some(WeightFormat::Plain(dtype)) => dtype,
@@ -83,7 +87,7 @@ impl ModelFiles {
             Some(_) => Dtype::Bf16,
             None => spec.dtype,
         };
-        spec.tied = spec.tied && !has_own_head(&checkpoint);
+        spec.tied = spec.tied && !has_own_head(&checkpoint, says_tied)?;
         let OtherParts { tensors, bytes } = checkpoint.other_parts();
         if tensors > 0 {
             tracing::warn!(
@@ -92,7 +96,7 @@ impl ModelFiles {
                 "this model reads more than text, such as images; its language model alone is served"
             );
         }
-        Self { path, name, spec, sampling, checkpoint }
+        Ok(Self { path, name, spec, sampling, checkpoint })
     }
 }
 
@@ -104,7 +108,7 @@ impl ModelDescription {
     }
 
     fn of_gguf(file: &GgufFile) -> Result<Self, ModelError> {
-        let description = Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default(), None);
+        let description = Self::new(file.path(), gguf::read_spec(file)?, SamplingParams::default());
         let name = file.split_stem().unwrap_or_else(|| description.name.clone());
         Ok(Self { name, ..description })
     }
@@ -115,33 +119,51 @@ impl ModelDescription {
         let generation_path = dir.join(GENERATION_FILE);
         let generation = if generation_path.is_file() { Some(parse(&generation_path)?) } else { None };
         let described = read_spec(&config, generation.as_ref()).and_then(|spec| Ok((spec, config.quantisation()?)));
-        let (spec, quantisation) = described.map_err(|source| ModelError::Config { path: config_path, source })?;
+        let (spec, mut quantisation) = described.map_err(|source| ModelError::Config { path: config_path, source })?;
+        let modelopt_path = dir.join(MODELOPT_FILE);
+        if quantisation.is_none() && modelopt_path.is_file() {
+            quantisation = parse(&modelopt_path)?
+                .modelopt_quantisation()
+                .map_err(|source| ModelError::Config { path: modelopt_path, source })?;
+        }
         let sampling = sampling_defaults(generation.as_ref())
             .map_err(|source| ModelError::Config { path: generation_path, source })?;
-        Ok(Self::new(dir, spec, sampling, quantisation))
+        let says_tied = config.get(TIED).is_some();
+        Ok(Self { quantisation, says_tied, ..Self::new(dir, spec, sampling) })
     }
 
-    fn new(path: &Path, spec: ModelSpec, sampling: SamplingParams, quantisation: Option<Quantisation>) -> Self {
+    fn new(path: &Path, spec: ModelSpec, sampling: SamplingParams) -> Self {
         let named = path.canonicalize().ok().and_then(|path| {
             let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
             Some(name?.to_string_lossy().into_owned())
         });
         let name = named.unwrap_or_else(|| spec.family.to_owned());
-        Self { path: path.to_owned(), name, spec, sampling, quantisation }
+        Self { path: path.to_owned(), name, spec, sampling, quantisation: None, says_tied: false }
     }
 }
 
 /// Returns whether there is an output projection that differs from the embedding. It counts, though config.json says
-/// that there is none. One that cannot be read does not.
+/// that there is none. `says_tied`: config.json says it in words, and not by its family's default.
+///
+/// # Errors
+///
+/// There is one that cannot be read, unless config.json says in words that there is none.
 ///
 /// Source: Hugging Face transformers, `modeling_utils.py`, `tie_weights`.
-fn has_own_head(checkpoint: &Checkpoint) -> bool {
-    match (checkpoint.tensor(HEAD), checkpoint.tensor(EMBEDDING)) {
-        (Ok(head), Ok(embedding)) if head.is_here() && embedding.is_here() => {
-            head.format != embedding.format || head.rows(0..head.height()) != embedding.rows(0..embedding.height())
+fn has_own_head(checkpoint: &Checkpoint, says_tied: bool) -> Result<bool, ModelError> {
+    let head = match checkpoint.tensor(HEAD) {
+        Ok(head) => head,
+        Err(CheckpointError::NoTensor { .. }) => return Ok(false),
+        Err(source) if says_tied => {
+            tracing::warn!("the embedding stands for the output projection, as {CONFIG_FILE} says: {source}");
+            return Ok(false);
         }
-        _ => false,
-    }
+        Err(source) => return Err(ModelError::Head { source }),
+    };
+    let embedding = checkpoint.tensor(EMBEDDING)?;
+    Ok(head.is_here()
+        && embedding.is_here()
+        && (head.format != embedding.format || head.rows(0..head.height()) != embedding.rows(0..embedding.height())))
 }
 
 /// Returns what generation_config.json recommends: `do_sample: false` and a temperature of 0 are greedy, a `top_k` of

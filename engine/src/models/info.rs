@@ -109,10 +109,15 @@ const SIZES: [(&str, &str, &str); 8] = [
 ];
 
 impl Outline {
-    /// Reads what a directory or a GGUF file says; what it does not say or says wrongly is left out.
-    pub fn read(path: &Path) -> Self {
-        if GgufFile::is_at(path) {
-            return GgufFile::open(path).map_or_else(|_| Self::default(), |file| Self::of_gguf(&file));
+    /// Reads what a directory or a GGUF file says; what it does not say or says wrongly is left out. `gguf_bytes`: the
+    /// length of a GGUF file of which only the first bytes have come.
+    pub fn read(path: &Path, gguf_bytes: Option<u64>) -> Self {
+        let gguf = match gguf_bytes {
+            Some(length) => Some(GgufFile::open_head(path, length)),
+            None => GgufFile::is_at(path).then(|| GgufFile::open(path)),
+        };
+        if let Some(file) = gguf {
+            return file.map_or_else(|_| Self::default(), |file| Self::of_gguf(&file));
         }
         let config = std::fs::read(path.join(CONFIG_FILE)).ok().and_then(|json| Config::parse(&json).ok());
         let formats = Checkpoint::open(path).map_or_else(|_| Vec::new(), |checkpoint| checkpoint.formats());

@@ -1,4 +1,5 @@
-//! What config.json says about quantised weights.
+//! What config.json says about quantised weights, or hf_quant_config.json beside it. What it refuses it refuses with
+//! what works instead.
 //!
 //! What is deliberately absent: which modules are quantised, with how many bits and in which groups. The tensors tell
 //! (`checkpoint::quantised`).
@@ -7,9 +8,16 @@
 mod tests;
 
 use super::config::{Config, ConfigError, WIDTH_MAX};
+use super::refusal::Refusal;
 use crate::checkpoint::Quantisation;
 use serde_json::Value;
 
+/// Name of the file in which ModelOpt says how weights are quantised, if config.json does not say it.
+pub(super) const MODELOPT_FILE: &str = "hf_quant_config.json";
+/// What says it in config.json, and what compressed-tensors once called it.
+const KEYS: [&str; 2] = ["quantization_config", "compression_config"];
+/// What works instead of weights that are not read.
+const INSTEAD: &str = "the same model in bf16, or a Q4_K_M or Q8_0 GGUF of it";
 /// Ways of quantisation that are read, as `quant_method` says them.
 const METHODS: &str = "gptq, awq, fp8, fbgemm_fp8, modelopt (FP8), compressed-tensors";
 /// Formats of compressed-tensors that are read. "naive-quantized" is the older name of the two after it.
@@ -18,29 +26,73 @@ const COMPRESSED: [&str; 5] = ["pack-quantized", "naive-quantized", "int-quantiz
 impl Config {
     /// Returns how the weights are quantised; `None` if they are not. Errors: so that they are not read.
     pub fn quantisation(&self) -> Result<Option<Quantisation>, ConfigError> {
-        let Some(config) = self.object("quantization_config")? else { return Ok(None) };
-        let method = config.text("quant_method")?.ok_or_else(|| config.missing("quant_method"))?;
-        let quantisation = match method {
-            "gptq" => config.gptq()?,
+        match (self.quantisation_config()?, self.mlx()) {
+            (Some(config), None) => config.method().map(Some).map_err(with_instead),
+            (Some(config), _) if config.get("quant_method").is_some() => {
+                config.method().map(Some).map_err(with_instead)
+            }
+            (_, Some(refusal)) => Err(refusal.into()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// As [`Config::quantisation`], of ModelOpt's own file.
+    pub(super) fn modelopt_quantisation(&self) -> Result<Option<Quantisation>, ConfigError> {
+        match self.object("quantization")? {
+            Some(config) if config.get("quant_algo").is_some() => config.modelopt().map(Some).map_err(with_instead),
+            // What is quantised is the KV cache alone.
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns what config.json says of it, which may stand in `text_config` where a model has several parts.
+    fn quantisation_config(&self) -> Result<Option<Config>, ConfigError> {
+        let text = self.object("text_config").ok().flatten();
+        for (holder, key) in std::iter::once(self).chain(&text).flat_map(|holder| KEYS.map(|key| (holder, key))) {
+            if let Some(found) = holder.object(key)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns why weights that MLX quantised are not read, if these are. MLX names no method.
+    fn mlx(&self) -> Option<Refusal> {
+        let mlx = self.get("quantization").filter(|mlx| mlx.get("bits").is_some())?;
+        let found = format!("{} bits in groups of {}", mlx["bits"], mlx["group_size"]);
+        let (key, what) = ("quantization".to_owned(), "weights that MLX quantised are not read");
+        Some(Refusal::Other { key, found, what, instead: INSTEAD })
+    }
+
+    /// Returns how the weights are quantised, by the method that this object names.
+    fn method(&self) -> Result<Quantisation, ConfigError> {
+        let method = match self.text("quant_method")? {
+            Some(method) => method,
+            None if self.get("config_groups").is_some() => "compressed-tensors",
+            None => return Err(self.missing("quant_method")),
+        };
+        match method {
+            "gptq" => self.gptq(),
             "awq" => {
-                config.one_of(if config.get("version").is_some() { "version" } else { "format" }, &["gemm"])?;
-                config.one_of("bits", &["4"])?;
-                Quantisation::Awq
+                self.one_of(if self.get("version").is_some() { "version" } else { "format" }, &["gemm"])?;
+                self.one_of("bits", &["4"])?;
+                Ok(Quantisation::Awq)
             }
             "fp8" => {
-                config.one_of("fmt", &["e4m3"])?;
-                Quantisation::Scaled { block: config.block("weight_block_size")? }
+                self.one_of("fmt", &["e4m3"])?;
+                Ok(Quantisation::Scaled { block: self.block("weight_block_size")? })
             }
-            "fbgemm_fp8" => Quantisation::Scaled { block: None },
-            "modelopt" => {
-                config.get("quant_algo").ok_or_else(|| config.missing("quant_algo"))?;
-                config.one_of("quant_algo", &["FP8"])?;
-                Quantisation::Scaled { block: None }
-            }
-            "compressed-tensors" => config.compressed()?,
-            _ => return Err(config.unsupported("quant_method", &Value::from(method), METHODS)),
-        };
-        Ok(Some(quantisation))
+            "fbgemm_fp8" => Ok(Quantisation::Scaled { block: None }),
+            "modelopt" => self.modelopt(),
+            "compressed-tensors" => self.compressed(),
+            _ => Err(self.unsupported("quant_method", &Value::from(method), METHODS)),
+        }
+    }
+
+    fn modelopt(&self) -> Result<Quantisation, ConfigError> {
+        self.get("quant_algo").ok_or_else(|| self.missing("quant_algo"))?;
+        self.one_of("quant_algo", &["FP8"])?;
+        Ok(Quantisation::Scaled { block: None })
     }
 
     fn gptq(&self) -> Result<Quantisation, ConfigError> {
@@ -99,6 +151,17 @@ impl Config {
             Some(&[outputs, inputs]) => Ok(Some([outputs, inputs])),
             _ => Err(self.value_error(key, value, "a list of two whole numbers above 0")),
         }
+    }
+}
+
+/// Adds what works instead to an error that says that something is not supported.
+fn with_instead(error: ConfigError) -> ConfigError {
+    match error {
+        ConfigError::Unsupported { key, found, supported } => {
+            let found = found.trim_matches('"').to_owned();
+            Refusal::Unknown { key, found, supported, instead: INSTEAD.to_owned() }.into()
+        }
+        other => other,
     }
 }
 

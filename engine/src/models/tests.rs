@@ -240,6 +240,40 @@ fn an_output_projection_that_differs_from_the_embedding_counts() {
 }
 
 #[test]
+fn an_output_projection_that_cannot_be_read_is_an_error_unless_config_json_ties_it() {
+    let loaded = |said: Option<bool>| {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        // A family whose default is that it is the embedding, with the weights of one that has it.
+        let [config, model] = ["gemma2", "llama"].map(|family| {
+            let random = RandomSpec::named(family, "tiny", 1, Some(Dtype::F32)).expect("it has a name");
+            random.write(&dir.path().join(family), &mut |_, _| {}).expect("it is written");
+            dir.path().join(family)
+        });
+        let config = std::fs::read(config.join("config.json")).expect("it is there");
+        let mut config: Value = serde_json::from_slice(&config).expect("it is JSON");
+        config["tie_word_embeddings"] = json!(said);
+        std::fs::write(model.join("config.json"), config.to_string()).expect("written");
+        let path = model.join("model.safetensors");
+        let mut weights = std::fs::read(&path).expect("it is there");
+        let find = |what: &[u8], from: usize| {
+            let at = weights[from..].windows(what.len()).position(|window| window == what);
+            from + at.expect("it is there")
+        };
+        let at = find(b"F32", find(b"\"lm_head.weight\"", 0));
+        weights[at] = b'U';
+        std::fs::write(&path, weights).expect("written");
+        ModelFiles::load(&model).map(|files| files.spec.tied).map_err(|error| error.to_string())
+    };
+    assert_eq!(loaded(Some(true)), Ok(true));
+    // It is asked for when the model is loaded.
+    assert_eq!(loaded(Some(false)), Ok(false));
+    let error = loaded(None).expect_err("nothing says that it is not needed");
+    for part in ["lm_head.weight", "U32", "model.safetensors", "set tie_word_embeddings to true"] {
+        assert!(error.contains(part), "{error:?} does not say {part:?}");
+    }
+}
+
+#[test]
 fn the_generation_config_recommends_how_to_sample() {
     use super::files::sampling_defaults;
     use domain::SamplingParams;

@@ -1,8 +1,8 @@
 //! Models that are not computed here: what they need, and what works instead. All of it is told by config.json or by
 //! the header of a GGUF file, before any weights are read.
 //!
-//! What is deliberately absent: what the families themselves refuse (an activation, a rope scaling), and number formats
-//! of GGUF (those are the checkpoint's).
+//! What is deliberately absent: what the families themselves refuse (an activation, a rope scaling), weights that are
+//! quantised in another way (`quantisation` knows it), and number formats of GGUF (those are the checkpoint's).
 
 mod table;
 #[cfg(test)]
@@ -40,53 +40,14 @@ fn unknown_name(key: &str, found: String, seen: Vec<Feature>, supported: String)
     }
 }
 
-/// Refuses a config of a supported family that nevertheless has experts, and weights in a form that is not read.
-pub(super) fn refuse_config(model_type: &str, config: &Config) -> Result<(), Refusal> {
-    if seen_in(config).contains(&Feature::Experts) {
-        let (key, found) = ("model_type".to_owned(), model_type.to_owned());
-        let instead = instead_of_experts(model_type).to_string();
-        return Err(Refusal::Needs { key, found, needs: vec![Feature::Experts], instead });
+/// Refuses a config of a supported family that nevertheless has experts.
+pub(super) fn refuse_experts(model_type: &str, config: &Config) -> Result<(), Refusal> {
+    if !seen_in(config).contains(&Feature::Experts) {
+        return Ok(());
     }
-    refuse_quantisation(config)
-}
-
-/// Ways to quantise that are not read, as `quant_method` in config.json says them.
-const QUANTISATIONS: [&str; 15] = [
-    "aqlm",
-    "bitnet",
-    "bitsandbytes",
-    "eetq",
-    "exl2",
-    "exl3",
-    "higgs",
-    "hqq",
-    "mxfp4",
-    "quanto",
-    "quip",
-    "spqr",
-    "torchao",
-    "vptq",
-    "sinq",
-];
-/// What works instead of weights that are not read.
-const INSTEAD_OF_QUANTISED: &str = "the same model in bf16, or a Q4_K_M or Q8_0 GGUF of it";
-
-/// Refuses weights that are quantised in a way that is not read: the ways above, and MLX's, which has no name there.
-fn refuse_quantisation(config: &Config) -> Result<(), Refusal> {
-    let refused = |key: &str, found: String, what| {
-        Err(Refusal::Other { key: key.to_owned(), found, what, instead: INSTEAD_OF_QUANTISED })
-    };
-    let method = config.get("quantization_config").and_then(|value| value.get("quant_method")).and_then(Value::as_str);
-    match (method, config.get("quantization")) {
-        (Some(method), _) if QUANTISATIONS.contains(&method) => {
-            refused("quantization_config", method.to_owned(), "weights that are quantised so are not read")
-        }
-        (None, Some(mlx)) if mlx.get("bits").is_some() => {
-            let found = format!("{} bits in groups of {}", mlx["bits"], mlx["group_size"]);
-            refused("quantization", found, "weights that MLX quantised are not read")
-        }
-        _ => Ok(()),
-    }
+    let (key, found) = ("model_type".to_owned(), model_type.to_owned());
+    let instead = instead_of_experts(model_type).to_string();
+    Err(Refusal::Needs { key, found, needs: vec![Feature::Experts], instead })
 }
 
 /// Keys of config.json that say how many experts there are.

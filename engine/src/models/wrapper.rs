@@ -4,7 +4,7 @@
 //! Source of the defaults: Hugging Face transformers, `configuration_gemma3.py`, `configuration_mistral3.py`,
 //! `configuration_mistral.py` and `configuration_ministral3.py`.
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, TIED};
 use crate::spec::ModelSpec;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub(super) fn language_model(config: &Config) -> Result<Option<Config>, ConfigEr
 
 /// Adds to the language model's spec what `config`, the whole config.json, says of it.
 pub(super) fn add_outer(config: &Config, spec: &mut ModelSpec) -> Result<(), ConfigError> {
-    spec.tied = config.flag("tie_word_embeddings", true)?;
+    spec.tied = config.flag(TIED, true)?;
     spec.dtype = config.dtype()?.unwrap_or(spec.dtype);
     let eos = config.tokens("eos_token_id", spec.vocab)?;
     if !eos.is_empty() {

@@ -3,9 +3,14 @@
 use super::{Q4_0, Q4_1, Q8_0};
 use half::f16;
 
-/// The largest change of a number that is quantised as Q8_0, as a share of the largest magnitude of its 32. It is half
-/// a step of 1/127, and what rounding the scale to f16 adds.
+/// The largest change of a number that is quantised as Q8_0, as a share of the largest magnitude of its 32: half a step
+/// of 1/127, and what rounding the quotients to f32 adds. A number may change by [`Q8_0_ERROR_FLOOR`] besides.
 pub const Q8_0_ERROR_MAX: f32 = (1.0 + 1.0 / 1024.0) / 254.0;
+
+/// What a number may change by besides, when it is quantised as Q8_0: half the smallest scale that f16 has, 2^-25. It
+/// counts in blocks without a magnitude from 2^-9 on, whose scales f16 has few bits for; others change within
+/// [`Q8_0_ERROR_MAX`].
+pub const Q8_0_ERROR_FLOOR: f32 = 1.0 / (1 << 25) as f32;
 
 impl Q8_0 {
     /// Quantises whole blocks of numbers. `scale` gives the scale of a block, by its index and its numbers.
@@ -18,9 +23,31 @@ impl Q8_0 {
         packed
     }
 
-    /// Returns the scale with which the largest of these numbers is 127 or -127.
+    /// Returns the scale with which the largest of these numbers is 127 or -127. It is the next one below that f16 has,
+    /// so that no step is longer than it must be; the next one above where the largest would be cut off.
     pub(crate) fn scale_of(numbers: &[f32; Self::NUMBERS]) -> f16 {
-        f16::from_f32(numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs())) / 127.0)
+        let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
+        let above = |scale: f16| f16::from_bits(scale.to_bits() + 1);
+        // These products are exact. Below 2^-14, where f16 has few bits, the next scale may be far.
+        let nearest = f16::from_f32(largest / 127.0);
+        let below = if 127.0 * nearest.to_f32() > largest { f16::from_bits(nearest.to_bits() - 1) } else { nearest };
+        if 127.5 * below.to_f32() < largest { above(below) } else { below }
+    }
+
+    /// Returns the largest change of a number by packing, beyond [`Q8_0_ERROR_FLOOR`], as a share of the largest of its
+    /// 32. `packed` has the blocks that `numbers` became.
+    pub(crate) fn error_of(numbers: &[f32], packed: &[u8]) -> f32 {
+        let mut kept = [0.0; Self::NUMBERS];
+        let mut error = 0.0f32;
+        for (numbers, block) in numbers.chunks_exact(Self::NUMBERS).zip(packed.chunks_exact(Self::BYTES)) {
+            Self::read(block).dequantise(&mut kept);
+            let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
+            let change = numbers.iter().zip(&kept).fold(0.0f32, |most, (number, kept)| most.max((number - kept).abs()));
+            if largest > 0.0 {
+                error = error.max((change - Q8_0_ERROR_FLOOR).max(0.0) / largest);
+            }
+        }
+        error
     }
 
     /// Quantises numbers with this scale.

@@ -3,10 +3,11 @@
 //! This is the one module that knows candle. It reads a row's blocks as ggml defines them
 //! (<https://docs.rs/candle-core>, `quantized::k_quants`), and keeps nothing of candle's: numbers go out.
 //!
-//! Repacking changes a number by at most [`Q8_0_ERROR_MAX`](super::Q8_0_ERROR_MAX) of the largest of its 32. Q5_0
-//! changes nothing: it has blocks of 32 and integers of 5 bits with one scale, which Q8_0 keeps.
+//! Repacking changes a number by at most [`Q8_0_ERROR_MAX`] of the largest of its 32, and
+//! [`Q8_0_ERROR_FLOOR`](super::Q8_0_ERROR_FLOOR). Q5_0 changes nothing: it has blocks of 32 and integers of 5 bits with
+//! one scale, which Q8_0 keeps.
 
-use super::{Q8_0, half_at};
+use super::{Q8_0, Q8_0_ERROR_MAX, half_at};
 use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use std::borrow::Cow;
@@ -72,22 +73,9 @@ impl Repacked {
         }
     }
 
-    /// Returns the largest change of a number by repacking whole blocks, as a share of the largest magnitude of its 32.
-    pub(crate) fn error_of(self, bytes: &[u8]) -> f32 {
-        let packed = self.repack(bytes);
-        let mut numbers = vec![0.0; packed.len() / Q8_0::BYTES * Q8_0::NUMBERS];
-        self.dequantise(bytes, &mut numbers);
-        let mut kept = [0.0; Q8_0::NUMBERS];
-        let mut error = 0.0f32;
-        for (numbers, block) in numbers.chunks_exact(Q8_0::NUMBERS).zip(packed.chunks_exact(Q8_0::BYTES)) {
-            Q8_0::read(block).dequantise(&mut kept);
-            let largest = numbers.iter().fold(0.0f32, |largest, number| largest.max(number.abs()));
-            let change = numbers.iter().zip(&kept).fold(0.0f32, |most, (number, kept)| most.max((number - kept).abs()));
-            if largest > 0.0 {
-                error = error.max(change / largest);
-            }
-        }
-        error
+    /// Returns the largest change of a number by repacking, as a share of the largest magnitude of its 32.
+    pub(crate) fn error_max(self) -> f32 {
+        if self == Self::Q5_0 { 0.0 } else { Q8_0_ERROR_MAX }
     }
 
     fn of_candle(self) -> GgmlDType {

@@ -1,5 +1,6 @@
 use super::*;
 use domain::Dtype;
+use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// Blocks of random bytes and what another implementation sees in them; see `make_goldens.py` beside it.
@@ -118,5 +119,45 @@ fn blocks_are_widened_wherever_they_lie() {
         stored.dequantise(&bytes, &mut numbers[0]);
         stored.dequantise(&moved[1..], &mut numbers[1]);
         assert_eq!(numbers[0], numbers[1], "{format}");
+    }
+}
+
+/// The largest change of a number when this block is quantised as Q8_0, and the largest magnitude.
+fn changed(numbers: &[f32; 32]) -> (f32, f32) {
+    let mut found = [0.0; 32];
+    WeightFormat::Q8_0.dequantise(&Q8_0::pack(numbers, |_, numbers| Q8_0::scale_of(numbers)), &mut found);
+    let largest = |numbers: &mut dyn Iterator<Item = f32>| numbers.fold(0.0f32, |most, number| most.max(number.abs()));
+    let change = largest(&mut numbers.iter().zip(&found).map(|(number, found)| number - found));
+    (change, largest(&mut numbers.iter().copied()))
+}
+
+/// Checks that no number of a block changes by more than is allowed.
+#[track_caller]
+fn check_changes(numbers: &[f32; 32]) {
+    let (change, largest) = changed(numbers);
+    let floor = if largest < 1.0 / 512.0 { Q8_0_ERROR_FLOOR } else { 0.0 };
+    let allowed = Q8_0_ERROR_MAX * largest + floor;
+    assert!(change <= allowed, "{change:e} of {largest:e}, allowed {allowed:e}: {numbers:?}");
+}
+
+#[test]
+fn blocks_of_small_numbers_stay_within_the_bound_or_the_floor() {
+    for step in 0..4000 {
+        // From 10 down to 1e-7.
+        let largest = 10f32.powf(1.0 - step as f32 / 500.0);
+        check_changes(&std::array::from_fn(|i| largest * (1.0 - i as f32 / 15.5)));
+    }
+    check_changes(&[0.0; 32]);
+    // What is next to nothing becomes nothing.
+    assert_eq!(changed(&[1e-8; 32]), (1e-8, 1e-8));
+}
+
+proptest! {
+    #[test]
+    fn random_blocks_stay_within_the_bound_or_the_floor(
+        exponent in -8.0f32..2.0,
+        shares in prop::array::uniform32(-1.0f32..=1.0),
+    ) {
+        check_changes(&shares.map(|share| share * 10f32.powf(exponent)));
     }
 }

@@ -14,7 +14,6 @@ use engine::cpu::CpuModel;
 use engine::models::config::ConfigError;
 use engine::models::{ModelDescription, ModelError, ModelFiles, ModelInfo, Outline, TensorRow};
 use engine::spec::{ModelSpec, RopeScaling};
-use hub::Preview;
 use report::{Report, Weights};
 use std::path::{Path, PathBuf};
 
@@ -71,17 +70,21 @@ impl Looked {
             Look::Here(located) => (located.name, located.path, None),
             Look::OnHub(name, preview) => (Some(name.to_string()), preview.path.clone(), Some(*preview)),
         };
-        let opened = match &preview {
-            None => ModelFiles::load(&path).map(Opened::Files),
-            Some(Preview { gguf_bytes: Some(bytes), .. }) => ModelFiles::load_head(&path, *bytes).map(Opened::Files),
-            Some(_) => ModelDescription::read(&path).map(Opened::Description),
+        let gguf_bytes = preview.as_ref().and_then(|preview| preview.gguf_bytes);
+        let opened = match (&preview, gguf_bytes) {
+            (None, _) => ModelFiles::load(&path).map(Opened::Files),
+            (_, Some(bytes)) => ModelFiles::load_head(&path, bytes).map(Opened::Files),
+            _ => ModelDescription::read(&path).map(Opened::Description),
         };
         let stored = preview.map(|preview| (preview.weight_bytes, preview.weight_files));
         match opened {
             Ok(Opened::Files(files)) => Ok(Self::of_files(&files, name, stored)),
             Ok(Opened::Description(description)) => Ok(Self::of_description(&description, name, stored)),
             // What cannot be read at all is an error, and no description.
-            Err(ModelError::Config { source, .. }) => Ok(Self::of_refused(&source, &path, name, stored)),
+            Err(ModelError::Config { source, .. }) => {
+                let outline = Outline::read(&path, gguf_bytes);
+                Ok(Self::of_refused(&source, outline, &path, name, stored))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -110,8 +113,13 @@ impl Looked {
         Self { name, path: model.path.clone(), info: Ok(info), weights }
     }
 
-    fn of_refused(error: &ConfigError, path: &Path, name: Option<String>, stored: Option<(u64, usize)>) -> Self {
-        let outline = Outline::read(path);
+    fn of_refused(
+        error: &ConfigError,
+        outline: Outline,
+        path: &Path,
+        name: Option<String>,
+        stored: Option<(u64, usize)>,
+    ) -> Self {
         let all = outline.formats.iter().map(|share| share.bytes).sum();
         let (bytes, count) = stored.unwrap_or((all, 0));
         let weights = Weights::stored(bytes, count, &outline.formats);

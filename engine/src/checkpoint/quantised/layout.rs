@@ -31,15 +31,13 @@ struct Part<'a> {
     map: &'a Mmap,
 }
 
-/// Makes the matrix that these tensors are.
+/// Makes the matrix that these tensors are. As what it is packed is yet to be chosen.
 pub(super) fn matrix<'a>(quantisation: Quantisation, parts: &Parts<'a>) -> Result<QuantisedMatrix<'a>> {
-    let mut matrix = match quantisation {
-        Quantisation::Gptq { zero_offset } => gptq(parts, zero_offset)?,
-        Quantisation::Awq => awq(parts)?,
-        Quantisation::Scaled { block } => scaled(parts, block)?,
-    };
-    matrix.packing = matrix.choose_packing();
-    Ok(matrix)
+    match quantisation {
+        Quantisation::Gptq { zero_offset } => gptq(parts, zero_offset),
+        Quantisation::Awq => awq(parts),
+        Quantisation::Scaled { block } => scaled(parts, block),
+    }
 }
 
 /// Makes a matrix of GPTQ. `qweight` has a stream of bits for each output, whose words lie side by side with those of

@@ -167,12 +167,27 @@ impl QuantisedMatrix<'_> {
         numbers
     }
 
-    /// Lets the codes of rows go. Where a line is an input all rows lie side by side: only all can go.
+    /// Returns whether the codes of a row lie in one piece.
+    pub(in crate::checkpoint) fn is_by_rows(&self) -> bool {
+        self.codes.word_stride == 4 && self.lines == Lines::Outputs
+    }
+
+    /// Returns the bytes of all its tensors.
+    pub(in crate::checkpoint) fn stored_bytes(&self) -> usize {
+        self.parts.iter().map(|(_, range)| range.len()).sum()
+    }
+
+    /// Returns whether it is widened and quantised again, which changes its numbers.
+    pub(in crate::checkpoint) fn is_widened(&self) -> bool {
+        self.packing == Packing::Widened
+    }
+
+    /// Lets the codes of rows go. Where these lie side by side, only all can go.
     pub(in crate::checkpoint) fn let_go(&self, rows: Range<usize>) {
         let (map, codes) = &self.parts[0];
         if rows == (0..self.outputs) {
             self.parts.iter().for_each(|(map, range)| let_go(map, range.clone()));
-        } else if self.codes.word_stride == 4 && self.lines == Lines::Outputs {
+        } else if self.is_by_rows() {
             let stride = self.codes.line_stride;
             let_go(map, codes.start + rows.start * stride..codes.start + rows.end * stride);
         }

@@ -248,6 +248,27 @@ fn codes_are_read_across_words_and_lines() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn zero_points_are_looked_at_once() {
+    let (inputs, outputs, groups) = (8192, 2048, 256);
+    let parts = [
+        stored("qweight", I32, &[inputs / 8, outputs]),
+        stored("qzeros", I32, &[groups, outputs / 8]),
+        stored("scales", F16, &[groups, outputs]),
+    ];
+    let dir = written(&parts);
+    let path = dir.path().join(WEIGHTS_FILE);
+    let checkpoint = Checkpoint::open(dir.path()).expect("it opens").with_quantisation(GPTQ);
+    let formats = checkpoint.formats();
+    assert!(resident(&path) >= parts[1].3.len(), "all of them were read: {} bytes", resident(&path));
+    checkpoint.tensor("m.weight").expect("it is sound").let_go(0..outputs);
+    let before = resident(&path);
+    assert_eq!((checkpoint.formats(), checkpoint.format()), (formats, Some(WeightFormat::Q4_1)));
+    checkpoint.tensor("m.weight").expect("it is sound");
+    assert_eq!(resident(&path), before, "nothing was read again");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn rows_that_are_let_go_take_no_memory() {
     let large = |part, dtype| stored(part, dtype, &[1024, 2048]);
     let ways = [

@@ -78,7 +78,7 @@ fn what_is_planned_is_what_a_load_takes() {
     check_bytes(&opened(&dir, &mixed()));
     check_bytes(&opened(&dir, &repacked()));
     let quantised = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/reference/quantised");
-    for method in ["awq", "gptq", "gptq-order", "fp8", "compressed-mixed"] {
+    for method in ["awq", "gptq", "gptq-order", "fp8", "compressed-mixed", "compressed-plain"] {
         check_bytes(&ModelFiles::load(&quantised.join(method)).expect("it opens"));
     }
 }
@@ -90,24 +90,50 @@ fn what_is_repacked_is_told_with_its_memory_and_its_error() {
     let mut shares = CpuModel::plan(&files.spec, &files.checkpoint).expect("it can be loaded").repacked;
     shares.sort_by_key(|share| share.stored_bytes);
     let rows: Vec<_> =
-        shares.iter().map(|share| (share.format, share.tensors, share.stored_bytes, share.kept_bytes)).collect();
+        shares.iter().map(|share| (&share.format[..], share.tensors, share.stored_bytes, share.kept_bytes)).collect();
     // Blocks of 32 take 34 bytes as Q8_0; panels keep the scales apart, in as many bytes.
     let kept = |numbers: u64| numbers / 32 * 34;
     assert_eq!(
         rows,
         [
-            (Repacked::Q3K, 1, 96 * 110, kept(96 * 256)),
-            (Repacked::Q5_0, 1, 512 * 22, kept(256 * 64)),
-            (Repacked::Q5_1, 1, 512 * 24, kept(256 * 64)),
+            ("Q3_K", 1, 96 * 110, kept(96 * 256)),
+            ("Q5_0", 1, 512 * 22, kept(256 * 64)),
+            ("Q5_1", 1, 512 * 24, kept(256 * 64)),
         ]
     );
     for share in &shares {
         let error = share.error.expect("the weights are here");
-        assert!(error <= Q8_0_ERROR_MAX, "{share:?}");
-        assert_eq!(error == 0.0, share.format == Repacked::Q5_0, "{share:?}");
+        let is_exact = share.format == "Q5_0";
+        assert_eq!(share.error_max, if is_exact { 0.0 } else { Q8_0_ERROR_MAX }, "{share:?}");
+        assert!(error <= share.error_max && (error == 0.0) == is_exact, "{share:?}");
     }
     let plain = random("llama", "tiny", Dtype::F32);
     assert_eq!(CpuModel::plan(&plain.spec, &plain.checkpoint).expect("it can be loaded").repacked, []);
+}
+
+#[test]
+fn quantised_safetensors_that_lose_something_are_told_too() {
+    let told = |method: &str| {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/reference/quantised");
+        let files = ModelFiles::load(&folder.join(method)).expect("it opens");
+        let stored = files.checkpoint.formats().into_iter().map(|share| share.bytes).max().expect("it has weights");
+        let repacked = CpuModel::plan(&files.spec, &files.checkpoint).expect("it can be loaded").repacked;
+        let shares = repacked.into_iter().map(|share| {
+            assert_eq!(share.error_max, Q8_0_ERROR_MAX, "{method}: {share:?}");
+            let error = share.error.expect("the weights are here");
+            assert!(error > Q8_0_ERROR_MAX / 4.0 && error <= Q8_0_ERROR_MAX, "{method}: {share:?}");
+            (share.format, share.tensors, share.stored_bytes)
+        });
+        (shares.collect::<Vec<_>>(), stored)
+    };
+    for (method, format) in [("fp8", "FP8"), ("modelopt", "FP8"), ("gptq-order", "GPTQ INT4")] {
+        let (shares, stored) = told(method);
+        assert_eq!(shares, [(format.to_owned(), 7, stored)], "{method}: all that is quantised");
+    }
+    // Their integers are kept.
+    for method in ["gptq", "awq"] {
+        assert_eq!(told(method).0, [], "{method}");
+    }
 }
 
 #[test]

@@ -116,24 +116,6 @@ fn a_config_says_what_its_model_needs_whatever_its_name() {
 }
 
 #[test]
-fn weights_that_are_not_read_are_named() {
-    let config = |more: Value| {
-        let mut config = json!({"model_type": "llama"});
-        config.as_object_mut().expect("it is one").extend(more.as_object().expect("it is one").clone());
-        config
-    };
-    for method in QUANTISATIONS {
-        let quantised = config(json!({"quantization_config": {"quant_method": method}}));
-        check_config(&quantised, &["quantization_config", method, "not read", "Q4_K_M"]);
-    }
-    let mlx = json!({"group_size": 64, "bits": 4});
-    check_config(
-        &config(json!({"quantization": mlx, "quantization_config": mlx})),
-        &["4 bits in groups of 64", "MLX", "Q4_K_M"],
-    );
-}
-
-#[test]
 fn a_mixtral_in_a_gguf_file_is_told_by_its_experts() {
     let llama = [("general.architecture", "llama")];
     let words = ["llama.expert_count", "a mixture of experts", "mistralai/Mistral-7B-Instruct-v0.3"];

@@ -218,12 +218,12 @@ fn serialize_repacked<S: Serializer>(plan: &Option<LoadPlan>, serializer: S) -> 
     }
     let shares = plan.iter().flat_map(|plan| &plan.repacked);
     serializer.collect_seq(shares.map(|share| Repacked {
-        format: share.format.to_string(),
+        format: share.format.clone(),
         tensors: share.tensors,
         stored_bytes: share.stored_bytes,
         memory_bytes: share.kept_bytes,
         error_measured: share.error,
-        error_max: engine::quant::Q8_0_ERROR_MAX,
+        error_max: share.error_max,
     }))
 }
 

@@ -49,7 +49,8 @@ pub(in crate::cpu) enum Form {
     Quantised(Quantised),
 }
 
-/// What rows of activations are prepared into. Forms with the same one may be parts of one layer.
+/// What rows of activations are prepared into. Of a layer whose panels have several forms, those with the same one
+/// share the prepared rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cpu) enum Prepared {
     /// Nothing: the kernel reads the f32 rows as they are.
