@@ -411,6 +411,50 @@ fn what_had_no_room_elsewhere_stays_where_work_is_taken_again() {
 }
 
 #[test]
+fn who_refused_an_attempt_takes_it_over_once_it_has_begun_elsewhere() {
+    let mut bench = begun(&[D1, D2]);
+    bench.failed(D1, 1, Failure::QueueFull);
+    check(&bench, "w11 cancel e1, w12 whole e2+0");
+    bench.tokens(D2, 2, 0, &[5]);
+    bench.report(D2, report(1, true, Role::Decode));
+    check(&bench, "w11 take over from w12 e3+1, w12 hand e2 over to w11 as e3 +1");
+    // What the prefill worker says does not show that the decode worker has begun.
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1, D2]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.failed(D1, 1, Failure::QueueFull);
+    check(&bench, "w1 cancel e1, w11 cancel e1, w12 decode after w1 e2+0, w1 prefill for w12 e2+0");
+    bench.tokens(P1, 2, 0, &[5]);
+    bench.failed(D2, 2, Failure::QueueFull);
+    check(&bench, "w1 cancel e2, w12 cancel e2, end Error by Us 1");
+}
+
+#[test]
+fn who_takes_work_again_is_asked_again() {
+    let again: [fn(&mut Bench); 3] = [
+        |bench| bench.report(D1, report(2, false, Role::Decode)),
+        // Another life of it.
+        |bench| bench.up(D1),
+        |bench| {
+            bench.report(D1, report(2, true, Role::Prefill));
+            bench.report(D1, report(3, false, Role::Decode));
+        },
+    ];
+    for takes_work_again in again {
+        let mut bench = begun(&[D1, D2]);
+        bench.report(D1, report(1, true, Role::Decode));
+        bench.failed(D1, 1, Failure::QueueFull);
+        check(&bench, "w11 cancel e1, w12 whole e2+0");
+        takes_work_again(&mut bench);
+        bench.failed(D2, 2, Failure::QueueFull);
+        check(&bench, "w12 cancel e2, w11 whole e3+0");
+        bench.tokens(D1, 3, 0, &[5]);
+        bench.ended(D1, 3, 1, End::stop());
+        let usage = |command: &Command| matches!(command, Command::End { usage, .. } if usage.attempts == 1);
+        assert!(bench.out.iter().any(usage), "a refusal costs no attempt: {}", bench.said_so());
+    }
+}
+
+#[test]
 fn a_role_that_changed_counts_from_the_report_on() {
     let mut bench = begun(&[D1, D2]);
     bench.tokens(D1, 1, 0, &[5]);
@@ -418,6 +462,14 @@ fn a_role_that_changed_counts_from_the_report_on() {
     check(&bench, "");
     let roles: Vec<Role> = bench.placement.workers().iter().map(|worker| worker.role).collect();
     assert_eq!(roles, [Role::Prefill, Role::Decode]);
+    // Who comes now learns it.
+    bench.up(P1);
+    let introduced = bench.out.iter().find_map(|command| match command {
+        Command::Send { worker: P1, message: ToWorker::Peer(peer) } if peer.id == D1 => Some(peer.role),
+        _ => None,
+    });
+    assert_eq!(introduced, Some(Role::Prefill));
+    bench.event(Event::WorkerDown { id: P1 });
     bench.arrive(request(2, 500, 1, 8));
     check(&bench, "w12 decode after w11 e1+0, w11 prefill for w12 e1+0");
     // What it decodes goes on.
