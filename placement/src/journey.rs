@@ -44,7 +44,7 @@ pub(crate) struct Journey {
     pub(crate) failed: Vec<WorkerId>,
     /// What an engine said that failed one.
     pub(crate) engine: Option<String>,
-    /// Workers that refused the current attempt, each once.
+    /// Workers that refused the current attempt, each once, until it has begun or they take other work than they did.
     pub(crate) refused: Vec<WorkerId>,
     /// What one said that refused it for want of time, not of size.
     pub(crate) full: Option<String>,
@@ -276,6 +276,13 @@ impl Journey {
         self.decision = decision;
         self.moving = None;
         self.before = None;
+    }
+
+    /// Notes that the decode worker works on the current attempt. Those that refused it before may take what follows.
+    pub(crate) fn begun(&mut self) {
+        self.attempt.decode_started = true;
+        self.refused.clear();
+        self.full = None;
     }
 
     fn next_epoch(&mut self) -> Epoch {

@@ -21,7 +21,9 @@ impl Placement {
             self.counters.moves += 1;
             journey.moved();
         }
-        journey.attempt.decode_started |= journey.attempt.decode == id;
+        if journey.attempt.decode == id {
+            journey.begun();
+        }
         match journey.take(row, out) {
             Taken::Committed => {
                 journey.settle_move();

@@ -79,6 +79,7 @@ impl Placement {
         let reported = self.workers.report(id, report);
         // It drains from now on, or takes over what others that drain have.
         if changes != self.workers.changes() {
+            self.forget_refusals(id);
             self.move_from_draining(now, out);
         }
         match reported {

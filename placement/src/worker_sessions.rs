@@ -12,6 +12,7 @@ impl Placement {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
         self.departures.returned(id);
+        self.forget_refusals(id);
         for other in self.workers.iter() {
             out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
             out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
@@ -50,6 +51,11 @@ impl Placement {
                 self.update_involved(request);
             }
         }
+    }
+
+    /// Lets every request ask a worker again that refused it: the worker takes other work than it did.
+    pub(crate) fn forget_refusals(&mut self, id: WorkerId) {
+        self.journeys.values_mut().for_each(|journey| journey.refused.retain(|&refused| refused != id));
     }
 
     /// Notes that a worker said something. One that was silent takes work again.

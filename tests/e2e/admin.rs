@@ -1,19 +1,17 @@
 //! `baton admin` and its service, on clusters of processes: every call, and its undo.
 
 use crate::address::own_place;
-use crate::asks::Ask;
+use crate::clients::{ask, failed, under_load};
 use crate::cluster::Cluster;
-use crate::process::Process;
 use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Flags of workers that compute in no time.
 const SIM: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=0"];
 /// Of workers whose tokens take a while.
-const SLOW: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=100"];
+pub(crate) const SLOW: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=100"];
 
 /// Runs `baton admin`: exit status, standard output, standard error.
 fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -26,7 +24,7 @@ fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String
 
 /// Runs it, and reads the JSON that it prints.
 #[track_caller]
-fn done(server: SocketAddr, arguments: &[&str]) -> Value {
+pub(crate) fn done(server: SocketAddr, arguments: &[&str]) -> Value {
     let (status, out, error) = admin(server, &[&["--json"], arguments].concat());
     assert_eq!(status, Some(0), "{arguments:?}: {error}");
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("it is JSON: {out}"))
@@ -60,14 +58,9 @@ fn cluster(flags: &[&str]) -> (Cluster, SocketAddr, SocketAddr) {
     (cluster, router, decode)
 }
 
-fn worker<'a>(workers: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn worker<'a>(workers: &'a Value, name: &str) -> &'a Value {
     let all = workers["workers"].as_array().expect("a list");
     all.iter().find(|worker| worker["name"] == name).unwrap_or_else(|| panic!("{name} in {workers:#}"))
-}
-
-fn ask(number: usize, tokens: u32) -> Ask {
-    let prompt = format!("{number} {}", "ownership ".repeat(40));
-    Ask::completion("tiny-rust", prompt.as_str(), json!({ "max_tokens": tokens, "seed": number }))
 }
 
 #[test]
@@ -135,38 +128,10 @@ fn everything_is_listed_and_explained() {
     cluster.end();
 }
 
-/// Keeps `cluster` busy with requests of so many tokens until `operate` has returned, and compares every text with that
-/// of an undisturbed run. No request may fail.
-fn under_load(cluster: &Cluster, tokens: u32, operate: impl FnOnce()) {
-    const CLIENTS: usize = 6;
-    let router: &Process = cluster.router();
-    let calm: Vec<_> = (0..CLIENTS).map(|number| ask(number, tokens).whole(router).0).collect();
-    let (over, begun) = (AtomicBool::new(false), std::sync::Barrier::new(CLIENTS + 1));
-    std::thread::scope(|scope| {
-        for (number, calm) in calm.iter().enumerate() {
-            let (over, begun) = (&over, &begun);
-            scope.spawn(move || {
-                let mut is_first = true;
-                while is_first || !over.load(Ordering::Acquire) {
-                    if std::mem::take(&mut is_first) {
-                        begun.wait();
-                    }
-                    assert_eq!(ask(number, tokens).streamed(router).0, *calm, "request {number}");
-                }
-            });
-        }
-        begun.wait();
-        // A panic must end the others, too.
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(operate));
-        over.store(true, Ordering::Release);
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-}
-
 #[test]
 fn a_drain_under_load_and_its_undo_fail_no_request() {
     let (cluster, router, decode) = cluster(&SLOW);
-    under_load(&cluster, 100, || {
+    under_load(&[cluster.router().address], 100, || {
         for name in ["d1", "p1"] {
             let drained = done(router, &["drain", name]);
             assert!(["draining", "drained"].contains(&drained["state"].as_str().expect("a state")), "{drained:#}");
@@ -187,17 +152,14 @@ fn a_drain_under_load_and_its_undo_fail_no_request() {
             runs("d1").then_some(())
         });
     });
-    let metrics = cluster.router().metrics();
-    for outcome in ["worker", "deadline", "us", "rejected", "limited", "invalid"] {
-        assert_eq!(metrics.sum("baton_requests_total", &[("outcome", outcome)]), 0.0, "{outcome}");
-    }
+    assert_eq!(failed(cluster.router()), 0.0);
     cluster.end();
 }
 
 #[test]
 fn a_role_flips_under_load_and_back() {
     let (cluster, router, _) = cluster(&SLOW);
-    under_load(&cluster, 40, || {
+    under_load(&[cluster.router().address], 40, || {
         for (name, role, back) in [("d1", "prefill", "decode"), ("p1", "decode", "prefill")] {
             assert_eq!(done(router, &["role", name, role])["role"], role);
             let works = || {

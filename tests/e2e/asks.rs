@@ -68,7 +68,11 @@ impl Ask {
 
     /// The answer as a stream, put together.
     pub(crate) fn streamed(&self, server: &Process) -> (Said, Cached) {
-        let mut connection = self.begin_stream(server);
+        self.rest_of(self.begin_stream(server))
+    }
+
+    /// The answer of a stream whose head was read, put together.
+    pub(crate) fn rest_of(&self, mut connection: Connection) -> (Said, Cached) {
         let mut chunks = Vec::new();
         loop {
             let event = connection.event().expect("the stream goes on").expect("a stream ends with [DONE]");
@@ -92,14 +96,19 @@ impl Ask {
 
     /// Sends it as a stream and reads the head of the answer.
     pub(crate) fn begin_stream(&self, server: &Process) -> Connection {
-        let mut body = self.body.clone();
-        body["stream"] = json!(true);
-        body["stream_options"] = json!({ "include_usage": true });
         let mut connection = server.connect();
-        connection.send(&post(self.path, &body)).expect("the service reads");
+        connection.send(&self.for_stream()).expect("the service reads");
         let head = connection.head().expect("the service answers");
         assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream; charset=utf-8")));
         connection
+    }
+
+    /// The bytes that ask for a stream.
+    pub(crate) fn for_stream(&self) -> Vec<u8> {
+        let mut body = self.body.clone();
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({ "include_usage": true });
+        post(self.path, &body)
     }
 }
 

@@ -88,9 +88,14 @@ impl Cluster {
 
     /// Another one.
     pub(crate) fn another_router(&self, flags: &[&str]) -> Process {
+        self.router_at("127.0.0.1:0", flags)
+    }
+
+    /// Another one, which listens there.
+    pub(crate) fn router_at(&self, listen: &str, flags: &[&str]) -> Process {
         let workers: Vec<String> = self.workers.iter().map(|worker| worker.address.to_string()).collect();
         let workers = workers.join(",");
-        let mut arguments = vec!["router", "--listen", "127.0.0.1:0", "--workers", &workers];
+        let mut arguments = vec!["router", "--listen", listen, "--workers", &workers];
         arguments.extend(flags);
         Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &self.secret)])
     }

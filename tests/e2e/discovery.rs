@@ -1,6 +1,7 @@
 //! Routers and workers that find each other in a real etcd, without any list of addresses.
 
 use crate::address::own_place;
+use crate::admin::done;
 use crate::asks::Ask;
 use crate::etcd::EtcdServer;
 use crate::process::Process;
@@ -10,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Of a worker's registration.
-const LEASE_S: u64 = 2;
-/// How long etcd is away: several leases.
-const AWAY: Duration = Duration::from_secs(4 * LEASE_S);
+/// Of a worker's registration. A machine that stands still for seconds loses none.
+const LEASE_S: u64 = 6;
+/// How long etcd is away: longer than a lease.
+const AWAY: Duration = Duration::from_secs(LEASE_S + 2);
 
 /// Processes of one cluster, which know where etcd is.
 struct Found {
@@ -36,7 +37,13 @@ impl Found {
     }
 
     fn worker(&self, command: &str, name: &str) -> Process {
-        self.start(&[command, "--threads", "1", "--name", name, "--set", "topology.rack=r7"])
+        self.operated(command, name, "")
+    }
+
+    /// A worker that listens for its operators there.
+    fn operated(&self, command: &str, name: &str, ops: &str) -> Process {
+        let ops = format!("worker.ops_listen={ops}");
+        self.start(&[command, "--threads", "1", "--name", name, "--set", "topology.rack=r7", "--set", &ops])
     }
 
     fn router(&self) -> Process {
@@ -77,11 +84,11 @@ fn said(process: &Process, what: &str) -> usize {
 
 #[test]
 fn processes_find_each_other_and_forget_who_is_gone() {
-    let Some(etcd) = EtcdServer::start(own_place(), &[]) else { return };
+    let Some(mut etcd) = EtcdServer::start(own_place(), &[]) else { return };
     let cluster = Found::new(&etcd);
     // A router comes before all others.
     let router = cluster.router();
-    let prefill = cluster.worker("prefill-worker", "p-1");
+    let mut prefill = cluster.worker("prefill-worker", "p-1");
     let mut first = cluster.worker("decode-worker", "d-1");
     until_ready(&router, 1, 1);
     let prompts = ["Ownership is", "A trait is"];
@@ -89,9 +96,21 @@ fn processes_find_each_other_and_forget_who_is_gone() {
         assert_eq!(text(&router, prompt), wanted, "after {prompt:?}");
     }
     assert!(router.log().contains("rack=r7"), "labels are told");
-    let second = cluster.worker("decode-worker", "d-2");
+    let ops = own_place();
+    let second = cluster.operated("decode-worker", "d-2", &ops.to_string());
     until_ready(&router, 1, 2);
     assert_eq!(registered(&etcd), 3);
+    // Its role is listed as it is now.
+    for (role, listed, prefill, decode) in [("prefill", "role=Prefill", 2, 1), ("decode", "role=Decode", 1, 2)] {
+        let log = router.log().len();
+        assert_eq!(done(ops, &["role", "d-2", role])["role"], role);
+        until_ready(&router, prefill, decode);
+        until("it is listed so", || {
+            let log = router.log().split_off(log);
+            let is_it = |line: &str| line.contains("discovery lists a worker worker=\"d-2\"") && line.contains(listed);
+            log.lines().any(is_it).then_some(())
+        });
+    }
     // One that dies is gone with its session, and from etcd with its lease.
     second.signal("KILL");
     until_ready(&router, 1, 1);
@@ -109,6 +128,11 @@ fn processes_find_each_other_and_forget_who_is_gone() {
     for process in [&router, &prefill] {
         assert_eq!(said(process, "WARN discovery"), 0, "etcd was there: {}", process.log());
     }
+    // What a worker cannot take back, it says.
+    etcd.stop();
+    prefill.signal("TERM");
+    assert_eq!(prefill.ended().code(), Some(0));
+    assert_eq!(said(&prefill, "the worker stays registered until its lease lapses"), 1, "{}", prefill.log());
 }
 
 #[test]

@@ -96,6 +96,11 @@ impl Connection {
     /// The next answer. Errors: the connection ended before it was whole.
     pub(crate) fn answer(&mut self) -> io::Result<Answer> {
         let head = self.head()?;
+        self.body(head)
+    }
+
+    /// The rest of an answer whose head was read. Errors: the connection ended before it was whole.
+    pub(crate) fn body(&mut self, head: Head) -> io::Result<Answer> {
         let mut body = Vec::new();
         if head.header("transfer-encoding") == Some("chunked") {
             while let Some(chunk) = self.chunk()? {

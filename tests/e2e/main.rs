@@ -14,6 +14,7 @@ mod bench_tiers;
 #[path = "../reference/chat_model.rs"]
 mod chat_model;
 mod chats;
+mod clients;
 mod cluster;
 mod command_line;
 mod discovery;
@@ -41,6 +42,7 @@ mod process;
 mod processes;
 mod rdma;
 mod refusals;
+mod rolling;
 mod same_text;
 mod server;
 mod simulated;

@@ -21,6 +21,13 @@ pub(crate) struct Metrics {
     pub(crate) samples: Vec<Sample>,
 }
 
+impl Sample {
+    /// Whether one of its labels has this value.
+    pub(crate) fn names(&self, value: &str) -> bool {
+        self.labels.values().any(|label| label == value)
+    }
+}
+
 impl Metrics {
     /// What the worker says whose metrics are at this address.
     pub(crate) fn at(worker: SocketAddr) -> Self {

@@ -7,13 +7,13 @@
 
 use crate::inbox::WorkerInput;
 use domain::Secrets;
-use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Served, ToWorker};
+use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Role, Served, ToWorker};
 use proto::queue::{Sender, queue};
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 #[cfg(test)]
 mod tests;
@@ -28,8 +28,10 @@ const STRANGER: &str =
 /// What a worker says of itself to every router that has proven itself, and the secrets of the cluster.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Who it is, and where its peers find it.
+    /// Who it is, and where its peers find it. Its role is that of the beginning.
     pub peer: PeerInfo,
+    /// What it is there for, as it changes.
+    pub role: watch::Receiver<Role>,
     /// What it serves.
     pub served: Served,
     /// The cluster's.
@@ -58,9 +60,10 @@ struct Told {
 impl Entrance {
     /// Makes what is said to a router that knows the secret, proven by the same one. Others get nothing.
     fn hello(&self, opening: &Opening, proof: &[u8; 32]) -> Option<Hello> {
-        let Identity { peer, served, secrets } = &self.identity;
+        let Identity { peer, role, served, secrets } = &self.identity;
         let secret = opening.proven_by(secrets, proof)?;
-        Some(opening.hello(secret, peer.clone(), *served))
+        let peer = PeerInfo { role: *role.borrow(), ..peer.clone() };
+        Some(opening.hello(secret, peer, *served))
     }
 
     /// Tells the log of a router that speaks another protocol, and gives what to tell the router.

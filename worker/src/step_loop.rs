@@ -27,6 +27,7 @@ pub struct Worker {
     input: WorkerInput,
     drained: Arc<AtomicBool>,
     draining: watch::Receiver<bool>,
+    role: watch::Receiver<Role>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -70,6 +71,7 @@ struct StepLoop {
     clock: Clock,
     drained: Arc<AtomicBool>,
     draining: watch::Sender<bool>,
+    role: watch::Sender<Role>,
     failure: Failure,
 }
 
@@ -113,11 +115,19 @@ impl Worker {
         failure.on_report(move |_| waker.wake());
         let (clock, drained_too) = (Clock::start(), drained.clone());
         let (draining_too, draining) = watch::channel(false);
-        let step_loop =
-            StepLoop { inbox: receiver, machine, clock, drained: drained_too, draining: draining_too, failure };
+        let (role_too, role) = watch::channel(role);
+        let step_loop = StepLoop {
+            inbox: receiver,
+            machine,
+            clock,
+            drained: drained_too,
+            draining: draining_too,
+            role: role_too,
+            failure,
+        };
         let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
         let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
-        Ok(Self { input, drained, draining, thread: Some(thread) })
+        Ok(Self { input, drained, draining, role, thread: Some(thread) })
     }
 
     /// Returns the sending end of its inbox.
@@ -128,6 +138,11 @@ impl Worker {
     /// Returns whether the worker takes nothing new, as it changes.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.clone()
+    }
+
+    /// Returns what the worker is there for, as it changes.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.role.clone()
     }
 
     /// Returns whether the worker may end: it was asked to drain, no attempt is open, no lease is live, and all routers
@@ -180,6 +195,9 @@ impl StepLoop {
             self.drained.store(self.machine.core().is_drained(), Ordering::Release);
             let draining = self.machine.core().is_draining();
             self.draining.send_if_modified(|before| std::mem::replace(before, draining) != draining);
+            if let Some(role) = self.machine.core().role {
+                self.role.send_if_modified(|before| std::mem::replace(before, role) != role);
+            }
             match self.inbox.recv_timeout(self.machine.next_deadline(now).since(now)) {
                 Ok(event) => {
                     if self.handle_events(event).is_break() {

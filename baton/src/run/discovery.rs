@@ -6,12 +6,14 @@ use super::secret::{etcd_password, is_of_this_host};
 use crate::config::{Config, DiscoveryKind};
 use discovery::etcd::{Credentials, Etcd, EtcdConfig, EtcdWatcher, Registration, TlsFiles};
 use discovery::{Address, AddressError, Change, Discovery, Entry, StaticList, Topology};
-use domain::session::{PeerInfo, Served};
+use domain::session::{PeerInfo, Role, Served};
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 /// Where the workers of the cluster are listed.
 pub(super) enum Directory {
@@ -83,6 +85,18 @@ impl Discovery for Changes {
 }
 
 impl Registered {
+    /// Keeps what the directory says of the worker's role up to date.
+    pub(super) async fn follow(&self, mut roles: watch::Receiver<Role>) -> Infallible {
+        while roles.changed().await.is_ok() {
+            match self {
+                Self::Nowhere => {}
+                Self::Etcd(registration) => registration.take_role(*roles.borrow_and_update()),
+            }
+        }
+        // The worker has ended.
+        std::future::pending().await
+    }
+
     /// Ends the registration.
     pub(super) async fn withdraw(self) {
         match self {

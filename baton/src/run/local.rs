@@ -1,23 +1,24 @@
 //! Sessions with workers of the same process.
 
-use domain::session::{PeerInfo, Served};
+use domain::session::{PeerInfo, Role, Served};
 use futures_util::FutureExt;
 use proto::queue::{Receiver, Sender, queue};
 use router::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use worker::{SessionInput, WorkerInput};
 
 /// A worker of this process. Both ends know each other, so there is nothing to prove.
 pub(super) struct Local {
     input: WorkerInput,
+    role: watch::Receiver<Role>,
     peer: PeerInfo,
     served: Served,
 }
 
 impl Local {
-    /// Returns the worker behind `input`.
-    pub(super) fn new(input: WorkerInput, peer: PeerInfo, served: Served) -> Self {
-        Self { input, peer, served }
+    /// Returns the worker behind `input`, which has this role now.
+    pub(super) fn new(input: WorkerInput, role: watch::Receiver<Role>, peer: PeerInfo, served: Served) -> Self {
+        Self { input, role, peer, served }
     }
 }
 
@@ -35,7 +36,8 @@ impl Dial for Local {
         let input = self.input.open_session(Box::new(session));
         let input = input.ok_or_else(|| DialError::Unreachable("it has ended".to_owned()))?;
         let until_over = carry(told, input, heard, dropped).boxed();
-        Ok(Dialed { peer: self.peer.clone(), served: self.served, send, receive, until_over })
+        let peer = PeerInfo { role: *self.role.borrow(), ..self.peer.clone() };
+        Ok(Dialed { peer, served: self.served, send, receive, until_over })
     }
 
     fn name(&self) -> String {
@@ -68,7 +70,7 @@ async fn carry(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::session::{ModelShape, PeerAddress, Role};
+    use domain::session::{ModelShape, PeerAddress};
     use domain::{Incarnation, WorkerId};
 
     #[tokio::test]
@@ -78,7 +80,8 @@ mod tests {
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
         let shape = ModelShape { vocab: 8, layers: 1, hidden: 8 };
         let served = Served { weights: [0; 32], shape, layout: 1, block_tokens: 4, token_bytes: 8, context_tokens: 64 };
-        let dialed = Local::new(inbox.input(), peer, served).dial().await;
+        let (_role, role) = watch::channel(peer.role);
+        let dialed = Local::new(inbox.input(), role, peer, served).dial().await;
         let Dialed { send, receive, until_over, .. } = dialed.unwrap_or_else(|error| panic!("{error}"));
         let over = tokio::spawn(until_over);
         // More than its queue takes: the rest waits in the inbox.

@@ -41,7 +41,7 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     for setup in setups {
         let (peer, served) = (setup.peer(), setup.served());
         let worker = setup.start()?;
-        let (dialer, local) = (dialer.clone(), Local::new(worker.input(), peer, served));
+        let (dialer, local) = (dialer.clone(), Local::new(worker.input(), worker.role(), peer, served));
         runtime.spawn(async move { dialer.keep(&local).await });
         workers.push(worker);
     }

@@ -56,11 +56,12 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
     let served = setup.served();
-    let identity = Identity { peer: setup.peer(), served, secrets };
+    let peer = setup.peer();
     let banner =
         startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
     let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
     let worker = setup.start()?;
+    let identity = Identity { peer, role: worker.role(), served, secrets };
     let registered = runtime.block_on(directory.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
@@ -77,6 +78,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
                 drained(&worker, drain).await;
             }
             () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
+            never = registered.follow(worker.role()) => match never {},
         }
         worker.input().shutdown();
     }));

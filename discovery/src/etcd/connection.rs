@@ -43,6 +43,13 @@ impl Connector {
         Err(last)
     }
 
+    /// Returns that the member that was asked last did not answer in time.
+    pub(super) fn silent(&self, waited: Duration) -> EtcdError {
+        let count = self.config.endpoints.len().max(1);
+        let last = self.config.endpoints.get((self.next + count - 1) % count);
+        EtcdError::Away { endpoint: last.cloned().unwrap_or_default(), reason: format!("no answer within {waited:?}") }
+    }
+
     async fn connect_to(&self, endpoint: String) -> Result<Client, EtcdError> {
         let user = self.config.credentials.as_ref().map_or(String::new(), |user| user.username.clone());
         let asked = Asked { endpoint: endpoint.clone(), user, keys: self.config.workers() };

@@ -5,23 +5,28 @@ use super::connection::Connector;
 use super::error::EtcdError;
 use super::outage::Outage;
 use crate::{ENTRY_BYTES_MAX, Entry};
+use domain::session::Role;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// Signs of life in the time that a lease lives without one: two may be lost.
 const BEATS: u32 = 3;
+/// A sign of life may take this part of that time. After one that etcd does not answer, another one is still in time.
+const BEAT_SHARE: u32 = 4;
 /// How often a key is tried that others write at the same time.
 const CLAIMS_MAX: u32 = 3;
 /// How long the withdrawal may take. Without it, the key is gone when the lease lapses.
 const WITHDRAW_MAX: Duration = Duration::from_secs(2);
+/// Pause between attempts to withdraw.
+const WITHDRAW_PAUSE: Duration = Duration::from_millis(100);
 
 /// A worker that is registered, or will be once etcd answers. Dropped, it stays registered until its lease lapses.
 #[derive(Debug)]
 pub struct Registration {
-    /// Dropped, it ends the task with a withdrawal.
-    end: Option<oneshot::Sender<()>>,
+    /// Takes the worker's role. Dropped, it ends the task with a withdrawal.
+    role: Option<watch::Sender<Role>>,
     task: JoinHandle<()>,
 }
 
@@ -39,16 +44,22 @@ impl Registration {
         {
             return Err(error.clone());
         }
-        let (end, ended) = oneshot::channel();
-        Ok(Self { end: Some(end), task: tokio::spawn(holder.keep(first, ended)) })
+        let (role, roles) = watch::channel(holder.entry.role);
+        Ok(Self { role: Some(role), task: tokio::spawn(holder.keep(first, roles)) })
     }
 
-    /// Removes the worker's key, if etcd answers in time.
-    pub async fn withdraw(mut self) {
-        drop(self.end.take());
-        if timeout(WITHDRAW_MAX, &mut self.task).await.is_err() {
-            tracing::warn!("etcd does not answer: the worker stays registered until its lease lapses");
+    /// Lists the worker with another role from now on, or once etcd answers.
+    pub fn take_role(&self, role: Role) {
+        if let Some(listed) = &self.role {
+            listed.send_replace(role);
         }
+    }
+
+    /// Removes the worker's key, if etcd answers in time. The log says if it does not.
+    pub async fn withdraw(mut self) {
+        drop(self.role.take());
+        // An error says that the runtime ends.
+        let _ = (&mut self.task).await;
     }
 }
 
@@ -70,32 +81,50 @@ struct Holder {
 }
 
 impl Holder {
-    async fn keep(mut self, mut outcome: Result<(), EtcdError>, mut ended: oneshot::Receiver<()>) {
+    async fn keep(mut self, first: Result<(), EtcdError>, mut roles: watch::Receiver<Role>) {
         let mut outage = Outage::new("the registration of this worker");
+        let mut pause = self.pause_after(first, &mut outage);
         loop {
-            let beat = self.lease.map_or(self.lives, |lease| lease.lives) / BEATS;
-            let pause = match outcome {
-                Ok(()) => {
-                    outage.over();
-                    beat
-                }
-                // An etcd that returns lets each lease live once more: the worker has to be there in time.
-                Err(error) => outage.failed(error).min(beat),
-            };
             let next = async {
                 sleep(pause).await;
                 self.beat().await
             };
-            outcome = tokio::select! {
-                outcome = next => outcome,
-                _ = &mut ended => return self.withdraw().await,
+            pause = tokio::select! {
+                outcome = next => self.pause_after(outcome, &mut outage),
+                changed = roles.changed() => match changed {
+                    Ok(()) => {
+                        self.entry.role = *roles.borrow_and_update();
+                        self.value = self.entry.encode();
+                        Duration::ZERO
+                    }
+                    Err(_) => return self.withdraw().await,
+                },
             };
+        }
+    }
+
+    /// Notes how a beat went, and returns how long to wait before the next one.
+    fn pause_after(&self, outcome: Result<(), EtcdError>, outage: &mut Outage) -> Duration {
+        let beat = self.lease.map_or(self.lives, |lease| lease.lives) / BEATS;
+        match outcome {
+            Ok(()) => {
+                outage.over();
+                beat
+            }
+            // An etcd that returns lets each lease live once more: the worker has to be there in time.
+            Err(error) => outage.failed(error).min(beat),
         }
     }
 
     /// Keeps the lease and the key, and makes what there is not. Errors: why they may be lost.
     async fn beat(&mut self) -> Result<(), EtcdError> {
-        let outcome = self.hold().await;
+        let outcome = match self.lease {
+            None => self.hold().await,
+            Some(lease) => {
+                let share = lease.lives / BEAT_SHARE;
+                timeout(share, self.hold()).await.unwrap_or_else(|_| Err(self.connector.silent(share)))
+            }
+        };
         match &outcome {
             Ok(()) | Err(EtcdError::Full | EtcdError::Superseded { .. } | EtcdError::Contended(_)) => {}
             Err(EtcdError::Lapsed) => self.lease = None,
@@ -106,11 +135,7 @@ impl Holder {
     }
 
     async fn hold(&mut self) -> Result<(), EtcdError> {
-        let client = match self.client.take() {
-            Some(client) => client,
-            None => self.connector.connect().await?,
-        };
-        let client = self.client.insert(client);
+        let client = connected(&mut self.client, &mut self.connector).await?;
         if let Some(lease) = self.lease
             && !client.keep_alive(lease).await?
         {
@@ -141,13 +166,45 @@ impl Holder {
         Err(EtcdError::Contended(self.entry.id))
     }
 
-    /// Ends the lease, and with it the key.
+    /// Ends the lease, and with it the key, if etcd answers within [`WITHDRAW_MAX`].
     async fn withdraw(mut self) {
-        if let (Some(client), Some(lease)) = (self.client.take(), self.lease) {
-            match client.revoke(lease).await {
-                Ok(()) => tracing::info!("etcd: this worker is not registered any more"),
-                Err(error) => tracing::warn!("{error}; the worker stays registered until its lease lapses"),
+        let Some(lease) = self.lease else { return };
+        let mut last = None;
+        let revoked = timeout(WITHDRAW_MAX, async {
+            loop {
+                match self.revoke(lease).await {
+                    // It lapsed before.
+                    Ok(()) | Err(EtcdError::Lapsed) => return true,
+                    Err(error) => {
+                        let is_final = error.is_refusal();
+                        last = Some(error);
+                        if is_final {
+                            return false;
+                        }
+                    }
+                }
+                // The next attempt takes another connection, and maybe another member.
+                self.client = None;
+                sleep(WITHDRAW_PAUSE).await;
             }
+        });
+        if revoked.await.unwrap_or(false) {
+            return tracing::info!("etcd: this worker is not registered any more");
         }
+        let error = last.unwrap_or_else(|| self.connector.silent(WITHDRAW_MAX));
+        tracing::warn!("{error}; the worker stays registered until its lease lapses, in {:?}", lease.lives);
     }
+
+    async fn revoke(&mut self, lease: EtcdLease) -> Result<(), EtcdError> {
+        connected(&mut self.client, &mut self.connector).await?.revoke(lease).await
+    }
+}
+
+/// Returns the connection that is there, or else makes one.
+async fn connected<'a>(client: &'a mut Option<Client>, connector: &mut Connector) -> Result<&'a mut Client, EtcdError> {
+    let there = match client.take() {
+        Some(client) => client,
+        None => connector.connect().await?,
+    };
+    Ok(client.insert(there))
 }

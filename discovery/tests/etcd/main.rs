@@ -21,9 +21,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a test waits for what must happen. Nothing that works takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of a worker.
-const LEASE: Duration = Duration::from_secs(2);
-/// In which a registration that was lost would be missed, and made again.
+/// Of a worker. A machine that stands still for seconds loses none.
+const LEASE: Duration = Duration::from_secs(6);
+/// In which a registration that was lost would be missed, and made again: longer than signs of life are apart.
 const WHILE: Duration = Duration::from_secs(3);
 
 fn start(flags: &[&str]) -> Option<EtcdServer> {
@@ -104,7 +104,12 @@ impl Reader {
 
     /// Reads for a while, in which nothing may happen.
     async fn rests(&mut self) {
-        if let Ok(change) = timeout(WHILE, self.watcher.next()).await {
+        self.rests_for(WHILE).await;
+    }
+
+    /// Reads for so long, in which nothing may happen.
+    async fn rests_for(&mut self, time: Duration) {
+        if let Ok(change) = timeout(time, self.watcher.next()).await {
             panic!("{change:?}");
         }
     }

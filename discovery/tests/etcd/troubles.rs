@@ -19,10 +19,10 @@ async fn an_etcd_that_comes_later_or_returns_is_used() {
     let _worker = etcd.register(entry(1, 10)).await.expect("it may, later");
     server.start_again();
     reader.until(&[(1, 10)]).await;
-    for _ in 0..2 {
+    // Once for longer than the lease: to lose the store is not to die.
+    for away in [LEASE + Duration::from_secs(1), Duration::from_millis(100)] {
         server.stop();
-        // Longer than the lease: to lose the store is not to die.
-        reader.rests().await;
+        reader.rests_for(away).await;
         server.start_again();
         let next = etcd.register(entry(2, 20)).await.expect("it may");
         reader.until(&[(1, 10), (2, 20)]).await;
@@ -105,4 +105,50 @@ async fn a_full_etcd_keeps_who_is_registered_and_takes_others_later() {
     reader.until(&[(1, 10), (2, 20)]).await;
     late.withdraw().await;
     reader.until(&[(1, 10)]).await;
+}
+
+/// The leases that there are.
+fn leases(server: &EtcdServer) -> String {
+    let all = server.ask("", "/v3/lease/leases", "{}").expect("it answers");
+    all.split_once(r#""leases""#).map_or(String::new(), |(_, leases)| leases.to_owned())
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_costs_no_lease() {
+    let Some(server) = start(&[]) else { return };
+    let relay = Relay::start(address(&server)).await;
+    let mut reader = Reader::new(&open(server.endpoint()).await);
+    let worker = open(relay.endpoint()).await.register(entry(1, 10)).await.expect("it may");
+    reader.until(&[(1, 10)]).await;
+    let lease = leases(&server);
+    relay.fall_silent();
+    relay.another().await;
+    // Longer than the lease has left.
+    reader.rests_for(LEASE * 2 / 3).await;
+    assert_eq!(leases(&server), lease);
+    worker.withdraw().await;
+    reader.until(&[]).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_withdraws_over_a_new_connection() {
+    let Some(server) = start(&[]) else { return };
+    let relay = Relay::start(address(&server)).await;
+    let etcd = open(relay.endpoint()).await;
+    let mut reader = Reader::new(&open(server.endpoint()).await);
+    let [first, second] = [1, 2].map(|id| etcd.register(entry(id, 10)));
+    let [first, second] = [first.await.expect("it may"), second.await.expect("it may")];
+    reader.until(&[(1, 10), (2, 10)]).await;
+    relay.cut();
+    // Both try again, in vain.
+    for _ in 0..4 {
+        relay.another().await;
+    }
+    relay.join();
+    second.withdraw().await;
+    assert_eq!(leases(&server).matches(r#""ID""#).count(), 1);
+    reader.until(&[(1, 10)]).await;
+    // Where there is no way, it does not wait for one.
+    relay.cut();
+    timeout(PATIENCE, first.withdraw()).await.expect("a withdrawal has a bound");
 }

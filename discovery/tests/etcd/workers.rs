@@ -93,3 +93,26 @@ async fn a_key_that_somebody_deleted_or_overwrote_is_written_again() {
     reader.until(&[(1, 10)]).await;
     assert_eq!(reader.counts, [3, 0, 2]);
 }
+
+#[tokio::test]
+async fn a_role_that_changes_is_listed() {
+    let Some(server) = start(&[]) else { return };
+    let etcd = open(server.endpoint()).await;
+    let mut reader = Reader::new(&etcd);
+    let worker = etcd.register(entry(1, 10)).await.expect("it may");
+    reader.until(&[(1, 10)]).await;
+    let listed = entry(1, 10);
+    for role in [Role::Prefill, Role::Decode] {
+        worker.take_role(role);
+        // Its beat is not waited for.
+        let Ok(change) = timeout(LEASE / 6, reader.watcher.next()).await else {
+            panic!("it is not listed as {role:?}")
+        };
+        reader.take(change);
+        let known = reader.known.values().next().and_then(|member| member.entry.clone());
+        assert_eq!(known, Some(Entry { role, ..listed.clone() }));
+    }
+    assert_eq!(reader.counts, [1, 2, 0]);
+    worker.withdraw().await;
+    reader.until(&[]).await;
+}

@@ -3,26 +3,10 @@
 use super::support::*;
 use crate::retry::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
-use domain::session::{Failure, FromWorker, Report, Role, ToWorker};
+use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Returns a placement with request 1 under way: 100 tokens, up to 8 to make.
-fn begun(workers: &[WorkerId]) -> Bench {
-    let mut bench = Bench::new(config(), workers);
-    bench.arrive(request(1, 100, 1, 8));
-    bench
-}
-
-/// Compares what the last event led to.
-fn check(bench: &Bench, expect: &str) {
-    assert_eq!(bench.said_so(), expect);
-}
-
-fn nothing_left(bench: &Bench) {
-    assert_eq!(bench.placement.open(), 0);
-}
 
 #[test]
 fn through_a_prefill_worker() {
@@ -332,103 +316,6 @@ fn a_full_queue_sends_a_request_elsewhere_or_back() {
 }
 
 #[test]
-fn a_draining_worker_gets_nothing_new() {
-    let mut bench = begun(&[D1, D2]);
-    bench.failed(D1, 1, Failure::Draining);
-    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained, w12 forgets w11/i1");
-    bench.arrive(request(2, 10, 1, 8));
-    check(&bench, "w12 whole e1+0");
-    bench.up(D1);
-    bench.arrive(request(3, 10, 1, 8));
-    check(&bench, "w11 whole e1+0");
-}
-
-#[test]
-fn a_draining_worker_is_let_go_when_nothing_needs_it() {
-    let draining = |bench: &mut Bench, id| bench.event(Event::Worker { id, message: FromWorker::Draining });
-    let mut bench = begun(&[P1, D1]);
-    draining(&mut bench, P1);
-    check(&bench, "");
-    bench.tokens(P1, 1, 0, &[5]);
-    check(&bench, "c0[0]=5");
-    // Its decode worker has said a token: it has the whole prompt.
-    bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "c0[1]=6, w1 close Drained, w11 forgets w1/i1");
-
-    // Nobody is there to move it to: its decode worker is needed to the end.
-    draining(&mut bench, D1);
-    bench.tokens(D1, 1, 2, &[7]);
-    check(&bench, "c0[2]=7");
-    bench.ended(D1, 1, 3, End::stop());
-    check(&bench, "c0 Stop, w11 cancel e1, end Stop by Done 3, w11 close Drained");
-    assert_eq!(bench.placement.workers(), []);
-    nothing_left(&bench);
-}
-
-/// What an operator does with a worker, its reports say.
-fn report(number: u64, draining: bool, role: Role) -> Report {
-    Report { number, draining, role: Some(role), ..Report::default() }
-}
-
-#[test]
-fn a_worker_that_an_operator_drains_stays_and_takes_work_again() {
-    let mut bench = begun(&[D1, D2]);
-    bench.tokens(D1, 1, 0, &[5]);
-    bench.report(D1, report(1, true, Role::Decode));
-    check(&bench, "w12 take over from w11 e2+1, w11 hand e1 over to w12 as e2 +1");
-    assert!(bench.placement.workers()[0].needed && bench.placement.workers()[0].draining);
-    bench.tokens(D2, 2, 1, &[6]);
-    check(&bench, "c0[1]=6");
-    // Nothing of it is needed, and its session stays.
-    assert!(!bench.placement.workers()[0].needed && bench.placement.workers()[0].draining);
-    bench.arrive(request(2, 10, 1, 8));
-    check(&bench, "w12 whole e1+0");
-    let changes = bench.placement.fleet_changes();
-    bench.report(D1, report(2, false, Role::Decode));
-    assert_eq!(bench.placement.fleet_changes(), changes + 1);
-    bench.arrive(request(3, 10, 1, 8));
-    check(&bench, "w11 whole e1+0");
-    // One that is about to end takes no work again, whatever an operator says.
-    bench.said(D1, FromWorker::Draining);
-    bench.report(D1, report(3, false, Role::Decode));
-    bench.arrive(request(4, 10, 1, 8));
-    check(&bench, "w12 whole e1+0");
-}
-
-#[test]
-fn what_had_no_room_elsewhere_stays_where_work_is_taken_again() {
-    let mut bench = begun(&[D1]);
-    bench.tokens(D1, 1, 0, &[5]);
-    bench.report(D1, report(1, true, Role::Decode));
-    check(&bench, "");
-    assert!(bench.placement.request(RequestId(1)).is_some_and(|request| request.stuck));
-    bench.report(D1, report(2, false, Role::Decode));
-    bench.up(D2);
-    bench.report(D2, report(1, false, Role::Decode));
-    check(&bench, "");
-    bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "c0[1]=6");
-}
-
-#[test]
-fn a_role_that_changed_counts_from_the_report_on() {
-    let mut bench = begun(&[D1, D2]);
-    bench.tokens(D1, 1, 0, &[5]);
-    bench.report(D1, report(1, false, Role::Prefill));
-    check(&bench, "");
-    let roles: Vec<Role> = bench.placement.workers().iter().map(|worker| worker.role).collect();
-    assert_eq!(roles, [Role::Prefill, Role::Decode]);
-    bench.arrive(request(2, 500, 1, 8));
-    check(&bench, "w12 decode after w11 e1+0, w11 prefill for w12 e1+0");
-    // What it decodes goes on.
-    bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "c0[1]=6");
-    bench.report(D1, report(2, false, Role::Decode));
-    bench.arrive(request(3, 500, 1, 8));
-    check(&bench, "w11 whole e1+0");
-}
-
-#[test]
 fn who_does_not_come_back_has_left() {
     let after = |bench: &mut Bench, time: Duration| {
         bench.now = bench.now + time;
@@ -453,65 +340,6 @@ fn who_does_not_come_back_has_left() {
     bench.up(D2);
     bench.event(Event::Worker { id: D2, message: FromWorker::Draining });
     check(&bench, "w12 close Drained, w11 forgets w12/i1");
-}
-
-#[test]
-fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
-    let draining = |bench: &mut Bench, id| bench.event(Event::Worker { id, message: FromWorker::Draining });
-    // The next worker drains, too, before it has said anything.
-    let mut bench = begun(&[D1, D2]);
-    bench.tokens(D1, 1, 0, &[5]);
-    draining(&mut bench, D1);
-    check(&bench, "w12 take over from w11 e2+1, w11 hand e1 over to w12 as e2 +1");
-    bench.up(D3);
-    draining(&mut bench, D2);
-    check(&bench, "");
-    bench.tokens(D2, 2, 1, &[6]);
-    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
-    check(&bench, &format!("c0[1]=6, w13 take over from w12 e3+2, w12 hand e2 over to w13 as e3 +2, {left}"));
-
-    // The first token is the prefill worker's, and comes after the decode worker's.
-    let mut bench = begun(&[P1, D1, D2]);
-    draining(&mut bench, D1);
-    check(&bench, "");
-    bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "");
-    bench.tokens(P1, 1, 0, &[5]);
-    check(&bench, "c0[0]=5, c0[1]=6, w12 take over from w11 e2+2, w11 hand e1 over to w12 as e2 +2");
-
-    // The same where its worker drains after it has said a token.
-    let mut bench = begun(&[P1, D1, D2]);
-    bench.tokens(D1, 1, 1, &[6]);
-    draining(&mut bench, D1);
-    check(&bench, "");
-    bench.tokens(P1, 1, 0, &[5]);
-    check(&bench, "c0[0]=5, c0[1]=6, w12 take over from w11 e2+2, w11 hand e1 over to w12 as e2 +2");
-}
-
-#[test]
-fn what_nobody_had_room_for_moves_when_somebody_says_that_it_has() {
-    let room = |number, blocks_available| Report { number, blocks_available, blocks_total: 100, ..Report::default() };
-    let mut bench = begun(&[D1, D2, D3]);
-    bench.tokens(D1, 1, 0, &[5]);
-    [D2, D3].into_iter().for_each(|id| bench.report(id, room(1, 6)));
-    bench.event(Event::Worker { id: D1, message: FromWorker::Draining });
-    check(&bench, "");
-    // Its tokens say nothing of room elsewhere, nor does a report without any.
-    bench.tokens(D1, 1, 1, &[6]);
-    check(&bench, "c0[1]=6");
-    bench.report(D2, room(2, 6));
-    check(&bench, "");
-    bench.report(D1, room(1, 100));
-    check(&bench, "");
-    bench.report(D3, room(2, 7));
-    check(&bench, "w13 take over from w11 e2+2, w11 hand e1 over to w13 as e2 +2");
-    bench.report(D2, room(3, 100));
-    check(&bench, "");
-    // It came to nothing, and the client left.
-    bench.event(Event::Gone { request: RequestId(1) });
-    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
-    check(&bench, &format!("w11 cancel e1, w13 cancel e2, end Error by Client 2, {left}"));
-    nothing_left(&bench);
 }
 
 #[test]

@@ -146,6 +146,22 @@ impl Bench {
     }
 }
 
+/// Returns a placement with request 1 under way: 100 tokens, up to 8 to make.
+pub(crate) fn begun(workers: &[WorkerId]) -> Bench {
+    let mut bench = Bench::new(config(), workers);
+    bench.arrive(request(1, 100, 1, 8));
+    bench
+}
+
+/// Compares what the last event led to.
+pub(crate) fn check(bench: &Bench, expect: &str) {
+    assert_eq!(bench.said_so(), expect);
+}
+
+pub(crate) fn nothing_left(bench: &Bench) {
+    assert_eq!(bench.placement.open(), 0);
+}
+
 fn word(command: &Command) -> String {
     match command {
         Command::Send { worker, message: ToWorker::Submit(submit) } => {

@@ -124,8 +124,8 @@ impl Dialer {
 
     /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
-        let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
-        let _place = match self.roster.admit(&worker.name(), &peer, served) {
+        let Dialed { peer, served, send, receive, mut until_over } = worker.dial().await?;
+        let place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
             Err(error) => {
                 let why = error.to_string();
@@ -136,11 +136,18 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let link = WorkerLink { peer, context_tokens: served.context_tokens, address: worker.name(), send, receive };
+        let (role, mut roles) = watch::channel(peer.role);
+        let (context_tokens, address) = (served.context_tokens, worker.name());
+        let link = WorkerLink { peer, context_tokens, address, send, receive, role };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }
-        Ok(until_over.await)
+        loop {
+            tokio::select! {
+                why = &mut until_over => return Ok(why),
+                Ok(()) = roles.changed() => place.take_role(*roles.borrow_and_update()),
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::task::{Context, Poll, ready};
 use telemetry::{Series, metrics};
+use tokio::sync::watch;
 
 /// The router's end of a session with one worker.
 pub(crate) struct WorkerLink {
@@ -24,6 +25,8 @@ pub(crate) struct WorkerLink {
     pub(crate) send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.
     pub(crate) receive: Receiver<Vec<u8>>,
+    /// Takes the role that it has now, as its reports say.
+    pub(crate) role: watch::Sender<Role>,
 }
 
 /// Bytes that wait for a worker at most.
@@ -60,26 +63,28 @@ struct Open {
     send: Sender<Vec<u8>>,
     /// Drops what comes from it.
     deaf: AbortHandle,
-    role: Role,
+    /// Tells the roster.
+    role: watch::Sender<Role>,
     up: Series,
 }
 
 impl Links {
     /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
-        let WorkerLink { peer, context_tokens: _, address: _, send, receive } = link;
+        let WorkerLink { peer, context_tokens: _, address: _, send, receive, role } = link;
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
         let up = metrics::worker_up(peer.id, peer.role);
         up.set(1.0);
-        self.open.insert(peer.id, Open { send, deaf, role: peer.role, up });
+        self.open.insert(peer.id, Open { send, deaf, role, up });
     }
 
     /// Shows the role that a worker has now.
     pub(crate) fn show_role(&mut self, id: WorkerId, role: Role) {
-        if let Some(open) = self.open.get_mut(&id).filter(|open| open.role != role) {
-            (open.role, open.up) = (role, metrics::worker_up(id, role));
+        let Some(open) = self.open.get_mut(&id) else { return };
+        if open.role.send_if_modified(|before| std::mem::replace(before, role) != role) {
+            open.up = metrics::worker_up(id, role);
             open.up.set(1.0);
         }
     }
@@ -143,7 +148,8 @@ mod tests {
         let (send, told) = queue(TO_WORKER_BYTES_MAX);
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-        (WorkerLink { peer, context_tokens: 0, address: String::new(), send, receive }, says, told)
+        let (role, _) = watch::channel(peer.role);
+        (WorkerLink { peer, context_tokens: 0, address: String::new(), send, receive, role }, says, told)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {

@@ -159,6 +159,15 @@ impl Roster {
     }
 }
 
+impl RosterEntry {
+    /// Notes that the worker has another role now.
+    pub(super) fn take_role(&self, role: Role) {
+        let mut seats = lock(&self.seats);
+        seats.taken.get_mut(&self.id).into_iter().for_each(|taken| taken.role = role);
+        seats.take_contexts();
+    }
+}
+
 impl Seats {
     /// Publishes the common contexts. Requests have to fit a worker that decodes, which has all of a sequence at its
     /// end. `placement` knows which workers are too small for one.
@@ -273,6 +282,10 @@ mod tests {
         let small = roster.admit("b:2", &peer(2), of(128)).expect("a smaller pool");
         assert_eq!(contexts(), (128, 128));
         let large = roster.admit("a:1", &peer(1), of(512)).expect("a larger pool");
+        assert_eq!(contexts(), (512, 128));
+        large.take_role(Role::Prefill);
+        assert_eq!(contexts(), (128, 128));
+        large.take_role(Role::Decode);
         assert_eq!(contexts(), (512, 128));
         drop(large);
         assert_eq!(contexts(), (128, 128));

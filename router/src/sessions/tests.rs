@@ -242,6 +242,31 @@ async fn workers_of_another_model_and_twins_are_left_out() {
 }
 
 #[tokio::test]
+async fn contexts_are_those_of_the_workers_that_decode_now() {
+    let mut addresses = Vec::new();
+    let mut workers = Vec::new();
+    for (id, context_tokens) in [(1, 512), (2, 128)] {
+        let (listener, address) = port().await;
+        workers.push(worker(listener, Manner::Good, id, Served { context_tokens, ..SERVED }).await);
+        addresses.push(address);
+    }
+    let mut sessions = follow(&addresses);
+    let links = [link(&mut sessions).await, link(&mut sessions).await];
+    let mut service = sessions.service.clone();
+    let mut until = async |context: u32| {
+        let is_so = |service: &Option<Service>| service.is_some_and(|it| it.served.context_tokens == context);
+        timeout(PATIENCE, service.wait_for(is_so)).await.expect("contexts follow roles").expect("the dialer lives");
+    };
+    until(512).await;
+    let mut open = Links::default();
+    links.into_iter().for_each(|link| open.open(link));
+    open.show_role(WorkerId(1), Role::Prefill);
+    until(128).await;
+    open.show_role(WorkerId(1), Role::Decode);
+    until(512).await;
+}
+
+#[tokio::test]
 async fn a_worker_that_left_keeps_its_session_and_is_not_dialed_again() {
     let (listener, address) = port().await;
     let _worker = worker(listener, Manner::Good, 1, SERVED).await;

@@ -221,7 +221,9 @@ impl Played {
         let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let link = WorkerLink { peer, address: format!("played:{id}"), context_tokens: CONTEXT, send, receive };
+        let (role, _) = watch::channel(peer.role);
+        let address = format!("played:{id}");
+        let link = WorkerLink { peer, address, context_tokens: CONTEXT, send, receive, role };
         (Self { id, inbox, outbox }, link)
     }
 

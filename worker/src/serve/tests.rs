@@ -23,6 +23,7 @@ const SERVED: Served =
 struct Door {
     inbox: Inbox,
     address: SocketAddr,
+    role: watch::Sender<Role>,
 }
 
 /// A session that a worker let in.
@@ -42,9 +43,10 @@ impl Door {
         let (id, incarnation, name) = (WorkerId(3), Incarnation(9), "decode".to_owned());
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
         let secrets = Secrets::new(Secret::new("hush"), Some(Secret::new("old")));
-        let identity = Identity { peer, served: SERVED, secrets };
+        let (role, seen) = watch::channel(peer.role);
+        let identity = Identity { peer, role: seen, served: SERVED, secrets };
         tokio::spawn(serve(listener, inbox.input(), identity, std::future::pending()));
-        Self { inbox, address }
+        Self { inbox, address, role }
     }
 
     /// Returns what happens next to the worker.
@@ -130,6 +132,17 @@ async fn a_router_that_knows_the_secret_is_let_in() {
 }
 
 #[tokio::test]
+async fn a_router_learns_the_role_of_now() {
+    let door = Door::open().await;
+    for role in [Role::Prefill, Role::Decode] {
+        door.role.send_replace(role);
+        let (_sender, _incoming, opening, hello) = door.hello("hush").await.expect("it is answered");
+        assert_eq!(hello.peer.role, role);
+        assert!(opening.proves_worker(&Secret::new("hush"), &hello));
+    }
+}
+
+#[tokio::test]
 async fn a_worker_ends_a_session_by_dropping_it() {
     let door = Door::open().await;
     let Let { sender: _sender, mut incoming, send, ended } = door.let_in().await;
@@ -188,9 +201,9 @@ async fn a_router_that_refuses_a_worker_after_all_has_no_session() {
 
 #[tokio::test]
 async fn a_worker_that_has_ended_lets_nobody_in() {
-    let Door { inbox, address } = Door::open().await;
+    let Door { inbox, address, role } = Door::open().await;
     drop(inbox.receiver);
-    let door = Door { inbox: crate::inbox(), address };
+    let door = Door { inbox: crate::inbox(), address, role };
     let (_sender, mut incoming, ..) = door.hello("hush").await.expect("it is answered");
     assert_eq!(incoming.message().await.expect_err("nobody is there").code(), Code::Unavailable);
 }
