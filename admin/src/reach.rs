@@ -10,6 +10,24 @@ use tonic::Status;
 #[derive(Clone, Copy, Debug)]
 pub struct Caller(pub SocketAddr);
 
+impl Caller {
+    /// Returns whether it is of this host.
+    pub fn is_here(&self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
+/// What the TLS of the port knows of the end that asks. The server of the port puts it in every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certified {
+    /// The port asks for no certificate.
+    Unasked,
+    /// It asks, and was shown none.
+    No,
+    /// It was shown one of an authority that the settings name for clients.
+    Yes,
+}
+
 /// Which callers may ask what an operator may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -21,21 +39,22 @@ pub enum Reach {
 
 impl Reach {
     /// Checks a caller. Errors: it may not ask, and what would let it.
-    pub(crate) fn check(self, caller: Option<&Caller>) -> Result<(), Status> {
-        let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
-        if self == Reach::Everywhere || is_here {
+    pub(crate) fn check(self, caller: Option<&Caller>, certified: Option<&Certified>) -> Result<(), Status> {
+        if self == Reach::Everywhere || caller.is_some_and(Caller::is_here) || certified == Some(&Certified::Yes) {
             return Ok(());
         }
         Err(Status::permission_denied(
-            "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or set \
-             admin.beyond_loopback = true where the network is trusted",
+            "admin calls of other hosts need a certificate of an authority in tls.client_ca (--cert and --key-file): show \
+             one, or connect over loopback (for instance through ssh -L), or set admin.beyond_loopback = true where the \
+             network is trusted",
         ))
     }
 }
 
 /// Answers callers that may not ask.
 pub(crate) async fn guard(State(reach): State<Reach>, request: Request, next: Next) -> Response {
-    match reach.check(request.extensions().get()) {
+    let extensions = request.extensions();
+    match reach.check(extensions.get(), extensions.get()) {
         Ok(()) => next.run(request).await,
         Err(status) => status.into_http(),
     }

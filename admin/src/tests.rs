@@ -1,5 +1,5 @@
 use crate::names::{check_another_decodes, find};
-use crate::reach::{Caller, Reach};
+use crate::reach::{Caller, Certified, Reach};
 use crate::service::Service;
 use crate::{Cluster, Status};
 use domain::{RequestId, WorkerId};
@@ -70,7 +70,8 @@ impl Cluster for Played {
 
 #[test]
 fn callers_of_other_hosts_are_refused_with_the_fix() {
-    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))));
+    let of = |address: &str| Caller(address.parse().expect("an address"));
+    let check = |reach: Reach, address: &str| reach.check(Some(&of(address)), Some(&Certified::No));
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         check(Reach::Loopback, here).expect("it is of this host");
     }
@@ -80,7 +81,9 @@ fn callers_of_other_hosts_are_refused_with_the_fix() {
         assert!(status.message().contains("admin.beyond_loopback"), "{status}");
         check(Reach::Everywhere, elsewhere).expect("all may ask");
     }
-    assert!(Reach::Loopback.check(None).is_err(), "nobody knows where it is");
+    assert!(Reach::Loopback.check(None, None).is_err(), "nobody knows where it is");
+    Reach::Loopback.check(Some(&of(elsewhere)), Some(&Certified::Yes)).expect("it is an operator by its certificate");
+    Reach::Loopback.check(Some(&of(elsewhere)), Some(&Certified::Unasked)).expect_err("it showed nothing");
 }
 
 #[test]

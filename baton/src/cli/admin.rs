@@ -1,6 +1,7 @@
 //! `baton admin`: what operators ask of a cluster.
 
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,9 +14,13 @@ Examples:
   baton admin watch                           workers and requests, as they change
   baton admin --server http://127.0.0.1:9002 dump
                                               what one worker does, at its worker.ops_listen
+  baton admin --server https://router:8001 --ca ca.pem --cert me.pem --key-file me.key workers
 
 A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, the log \
 filter that was printed.
+
+For https, what no flag says is taken from the settings tls.ca, tls.cert, tls.key and tls.server_name (--config, \
+BATON_TLS__CA and so on).
 
 Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker or \
 request; 4 the call is refused.";
@@ -27,6 +32,21 @@ pub(crate) struct AdminArgs {
     /// Operations listener of a router (`router.ops_listen`) or of a worker (`worker.ops_listen`)
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", global = true)]
     pub(crate) server: String,
+    /// Authorities of the server's certificate, a PEM file [default: tls.ca, or else those that the system trusts]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate to show, a PEM file: one of `tls.client_ca` may ask from any host [default: tls.cert]
+    #[arg(long, value_name = "FILE", requires = "key_file", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the certificate, a PEM file [default: tls.key]
+    #[arg(long, value_name = "FILE", requires = "cert", global = true)]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Name that the server's certificate must be for [default: tls.server_name, or else the host of the URL]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) tls_name: Option<String>,
+    /// TOML file with the section `tls`
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,

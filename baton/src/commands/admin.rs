@@ -1,6 +1,7 @@
 //! `baton admin`: asks the admin service of a router or a worker, and shows the answer: a table for people, JSON for
 //! scripts.
 
+mod connection;
 mod error;
 mod explanation;
 mod tables;
@@ -13,44 +14,20 @@ use crate::error::CommandError;
 use crate::output::print;
 use proto::admin::*;
 use serde::Serialize;
-use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Response, Status};
-
-/// Time for a connection to be made.
-const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Time for an answer: longer than the server gives its workers.
-const ANSWER_WAIT: Duration = Duration::from_secs(15);
-/// Bytes of an answer: as many as thousands of workers need.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Asks a server and prints what it answers. Errors: [`AdminError`], and an answer that cannot be printed.
 pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = connect(&args.server).await?;
+        let client = connection::connect(&args).await?;
         let mut asked = Asked { client, server: args.server, json: args.json };
         match args.command {
             AdminCommand::Watch { every_ms, count } => asked.watch(every_ms, count).await,
             command => Ok(print(&asked.answer(command).await?)?),
         }
     })
-}
-
-/// Connects to a server. Errors: its address is none, or no process answers there.
-async fn connect(server: &str) -> Result<AdminClient<Channel>, AdminError> {
-    let wrong = |why| AdminError::Url(server.to_owned(), why);
-    if server.starts_with("https://") {
-        return Err(wrong("; TLS is not there yet"));
-    }
-    if !server.starts_with("http://") {
-        return Err(wrong(""));
-    }
-    let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|_| wrong(""))?;
-    let channel = endpoint.connect_timeout(CONNECT_WAIT).timeout(ANSWER_WAIT).connect().await;
-    let channel = channel
-        .map_err(|error| AdminError::Unreached { server: server.to_owned(), why: error::root(&error).to_string() })?;
-    Ok(AdminClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
 /// A server that is asked.
