@@ -3,6 +3,7 @@
 use crate::http::{Answer, Connection, post, request};
 use crate::metrics::Metrics;
 use crate::server::{baton, ended};
+use rustls::ClientConfig;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,6 +15,8 @@ pub(crate) struct Process {
     child: Child,
     /// Where it listens, as the first line of its welcome says.
     pub(crate) address: SocketAddr,
+    /// By what it is known, if it speaks TLS.
+    trusts: Option<Arc<ClientConfig>>,
     log: Arc<Mutex<String>>,
 }
 
@@ -33,18 +36,28 @@ impl Process {
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let read = stdout.read_line(&mut welcome);
         let address = welcome.trim_end().rsplit(' ').next().map(|it| it.trim_start_matches("http://"));
+        let address = address.map(|it| it.trim_start_matches("https://"));
         let Some(address) = address.and_then(|address| address.parse().ok()) else {
             let status = ended(&mut child);
             panic!("no address in {welcome:?} ({read:?}), {status}: {}", log.lock().expect("nobody panics with it"));
         };
         // The rest of the welcome: nobody who writes to a closed pipe goes on.
         std::thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(drop));
-        Self { child, address, log }
+        Self { child, address, trusts: None, log }
+    }
+
+    /// Speaks TLS with it from now on.
+    pub(crate) fn trust(&mut self, trusts: &Arc<ClientConfig>) {
+        self.trusts = Some(trusts.clone());
     }
 
     /// A new connection.
     pub(crate) fn connect(&self) -> Connection {
-        Connection::open(self.address).expect("the service listens")
+        let opened = match &self.trusts {
+            Some(trusts) => Connection::secure(self.address, trusts),
+            None => Connection::open(self.address),
+        };
+        opened.expect("the service listens")
     }
 
     /// The answer to a GET.

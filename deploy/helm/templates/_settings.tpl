@@ -5,6 +5,14 @@
 {{- $values := get $root.Values $component -}}
 model:
   path: {{ $root.Values.model.path | quote }}
+{{- if $root.Values.tls.secretName }}
+tls:
+  cert: /etc/baton-tls/tls.crt
+  key: /etc/baton-tls/tls.key
+  client_ca: /etc/baton-tls/ca.crt
+  ca: /etc/baton-tls/ca.crt
+  server_name: {{ include "baton.serverName" $root }}
+{{- end }}
 {{- if eq $component "router" }}
 router:
   listen: "0.0.0.0:8000"
