@@ -71,11 +71,8 @@ fn processes_say_over_tls_what_one_process_says() {
     let pair = authority.issue("process", &[NAME, "127.0.0.1"]);
     let of_worker = [flags(&pair, &[("client_ca", &authority)]), SIM.map(str::to_owned).to_vec()].concat();
     let ops = own_place();
-    let own = [
-        "placement.handoff=always".to_owned(),
-        format!("tls.server_name={NAME}"),
-        format!("router.ops_listen={ops}"),
-    ];
+    let own =
+        ["placement.handoff=always".to_owned(), format!("tls.server_name={NAME}"), format!("router.ops_listen={ops}")];
     let own = own.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect::<Vec<_>>();
     let of_router = [flags(&pair, &[("client_ca", &authority), ("ca", &authority)]), own].concat();
     let mut cluster = Cluster::new("hush, says this test");
@@ -276,7 +273,10 @@ fn files_that_are_of_no_use_keep_a_process_from_starting() {
     let nowhere = std::path::Path::new("/nowhere/cert.pem");
     for (given, wanted) in [
         (vec![set("cert", nowhere), set("key", &one.key)], "/nowhere/cert.pem"),
-        (vec![set("cert", &one.certificate), set("key", &other.key)], "other.key does not belong to the certificate in"),
+        (
+            vec![set("cert", &one.certificate), set("key", &other.key)],
+            "other.key does not belong to the certificate in",
+        ),
         (vec![set("cert", &one.certificate)], "tls.key: a certificate needs its key"),
         (vec![set("client_ca", &authority.file())], "tls.client_ca: certificates of clients"),
         (vec!["tls.server_name=a".to_owned()], "tls.server_name: no certificates of workers are checked"),

@@ -80,9 +80,9 @@ async fn answer(at: PortUse, said: &[u8]) -> (Vec<u8>, Refused) {
     timeout(PATIENCE, async { tokio::join!(client, server) }).await.expect("both end")
 }
 
-/// The hello of a client that offers this version and no later one: one cipher, and nothing else.
+/// The hello of a client that offers this version and no later one: one cipher, and one kind of signature.
 fn hello(version: [u8; 2]) -> Vec<u8> {
-    let body = [&version[..], &[7; 32], &[0, 0, 2, 0xc0, 0x13, 1, 0]].concat();
+    let body = [&version[..], &[7; 32], &[0, 0, 2, 0xc0, 0x2b, 1, 0, 0, 8, 0, 13, 0, 4, 0, 2, 4, 3]].concat();
     let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
     [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
 }
