@@ -6,7 +6,7 @@
 //!
 //! - `acceptor`: the ports, and what is refused there.
 //! - `connector`: the end that dials.
-//! - `configs`: from files to what rustls is told.
+//! - `configs`: from files to what rustls is told at each kind of port.
 //! - `explain`: what went wrong, in words.
 //! - `plain`: answers to those that speak plain HTTP to a port of TLS.
 //! - `validity`: when a certificate expires.
@@ -21,8 +21,8 @@ mod explain;
 mod plain;
 mod validity;
 
-pub use acceptor::{Accepted, Acceptor, Port, PortUse, Refused};
-pub use configs::TlsError;
+pub use acceptor::{Accepted, Acceptor, Port, Refused};
+pub use configs::{PortUse, TlsError};
 pub use connector::Connector;
 pub use explain::explain;
 

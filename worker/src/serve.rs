@@ -101,8 +101,8 @@ impl Entrance {
     }
 }
 
-/// Serves sessions with `worker` on `port` until `shutdown` is ready and those that are open have ended, or a short time
-/// after it.
+/// Serves sessions with `worker` on `port` until `shutdown` is ready and those that are open have ended, or a short
+/// time after it.
 pub async fn serve(port: impl Into<Port>, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
     let entrance = Arc::new(Entrance { worker, identity, told: Mutex::default() });
     let session = move |stranger, incoming| begin(entrance.clone(), stranger, incoming);

@@ -35,7 +35,7 @@ pub(crate) struct AdminArgs {
     /// Authorities of the server's certificate, a PEM file [default: tls.ca, or else those that the system trusts]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) ca: Option<PathBuf>,
-    /// Certificate to show, a PEM file: one of `tls.client_ca` may ask from any host [default: tls.cert]
+    /// Certificate to show, a PEM file; with one that `tls.client_ca` accepts, every host may ask [default: tls.cert]
     #[arg(long, value_name = "FILE", requires = "key_file", global = true)]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of the certificate, a PEM file [default: tls.key]

@@ -195,8 +195,8 @@ tree! {
         /// on other hosts must show one for `/metrics` and `/lanes`, and may use the admin service if they do. API
         /// requests and probes need none. It needs `tls.cert`. Empty: no certificates are requested.
         client_ca: String = String::new(),
-        /// File with the authorities of the workers' certificates. A router then opens sessions over TLS only, and shows
-        /// `tls.cert` if a worker requests it. Empty: sessions without TLS.
+        /// File with the authorities of the workers' certificates. A router then opens sessions over TLS only, and
+        /// shows `tls.cert` if a worker requests it. Empty: sessions without TLS.
         ca: String = String::new(),
         /// Name that the certificates of workers must be for. Empty: the host that the router connects to, a name or an
         /// IP address.

@@ -1,6 +1,6 @@
 //! Ports, and what is refused there.
 
-use super::configs::HTTP2;
+use super::configs::{HTTP2, PortUse};
 use super::{Tls, plain};
 use rustls::{AlertDescription, Error};
 use std::io;
@@ -10,19 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// First byte of whoever speaks TLS: a record of the handshake.
+/// First byte of a client that speaks TLS: a record of the handshake.
 const HANDSHAKE: u8 = 22;
-
-/// What a port is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortUse {
-    /// Clients of the API, over HTTP/1.1. Certificates are optional.
-    Api,
-    /// Operators and their tools, over HTTP/2 or HTTP/1.1. Certificates are optional: probes have none.
-    Operations,
-    /// Routers. If there are authorities for those that connect, they must show a certificate.
-    Sessions,
-}
 
 /// Where a process listens.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! From files to what rustls is told.
 
 use super::TlsFiles;
-use super::acceptor::PortUse;
 use super::validity::expiry_s;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
@@ -17,6 +16,17 @@ use std::sync::Arc;
 /// What gRPC clients speak.
 pub(super) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortUse {
+    /// Clients of the API, over HTTP/1.1. Certificates are optional.
+    Api,
+    /// Operators and their tools, over HTTP/2 or HTTP/1.1. Certificates are optional: probes have none.
+    Operations,
+    /// Routers. If there are authorities for those that connect, they must show a certificate.
+    Sessions,
+}
 
 /// Why files are of no use.
 #[derive(Debug, thiserror::Error)]

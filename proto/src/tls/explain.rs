@@ -20,8 +20,8 @@ const ABOUT_CERTIFICATES: [Alert; 8] = [
 /// What it says otherwise.
 const OTHERS: [Alert; 3] = [Alert::CertificateRequired, Alert::ProtocolVersion, Alert::NoApplicationProtocol];
 
-/// Returns what TLS says about an error of a connection, in words that follow the name of the other end; `None`: TLS has
-/// nothing to do with it.
+/// Returns what TLS says about an error of a connection, in words that follow the name of the other end; `None`: it is
+/// not an error of TLS.
 pub fn explain(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -55,8 +55,8 @@ fn in_words(error: &Error) -> String {
             "it requires a certificate of this process: set tls.cert and tls.key, or --cert and --key-file".to_owned()
         }
         Error::AlertReceived(alert) if ABOUT_CERTIFICATES.contains(alert) => format!(
-            "it does not accept the certificate of this process ({alert:?}): look at its dates, and whether the other end \
-             names its authority in tls.client_ca"
+            "it does not accept the certificate of this process ({alert:?}): look at its dates, and whether the other \
+             end names its authority in tls.client_ca"
         ),
         Error::AlertReceived(Alert::ProtocolVersion) | Error::PeerIncompatible(_) => {
             format!("there is no common version of TLS ({error})")

@@ -75,7 +75,7 @@ async fn answer(at: PortUse, said: &[u8]) -> (Vec<u8>, Refused) {
     let server = async {
         let (stream, _) = acceptor.listener.accept().await.expect("it connects");
         let acceptor = acceptor.acceptor.as_ref().expect("it has a certificate");
-        acceptor.accept(stream, |stream| stream).await.err().expect("it is refused")
+        acceptor.accept(stream, |stream| stream).await.expect_err("it is refused")
     };
     timeout(PATIENCE, async { tokio::join!(client, server) }).await.expect("both end")
 }

@@ -52,8 +52,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Makes a server on `port` with at most `connections_max` connections. Above that, each new one closes one that has
-    /// no open request.
+    /// Makes a server on `port` with at most `connections_max` connections. Above that, each new one closes one that
+    /// has no open request.
     pub(crate) fn new(port: Port, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
         Self { port, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }

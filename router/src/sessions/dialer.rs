@@ -53,8 +53,8 @@ impl Dialer {
         (Self { links, roster: Arc::new(Roster::new(shape, service)) }, Sessions { links: receiver, service: seen })
     }
 
-    /// Keeps a session with every worker that `source` lists, until dropped; over TLS if that is there. A worker that is
-    /// not listed any more keeps its session for as long as that lasts, and is forgotten with it.
+    /// Keeps a session with every worker that `source` lists, until dropped; over TLS if that is there. A worker that
+    /// is not listed any more keeps its session for as long as that lasts, and is forgotten with it.
     pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets, tls: Option<Connector>) -> Infallible {
         let router = Draw::new().random();
         let mut followed = BTreeMap::<Key, watch::Sender<Option<Member>>>::new();
