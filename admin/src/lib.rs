@@ -13,7 +13,7 @@ mod snapshots;
 mod tests;
 
 pub use cluster::Cluster;
-pub use reach::{Caller, Reach};
+pub use reach::{Caller, Certified, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;
 

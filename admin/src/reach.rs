@@ -23,6 +23,24 @@ static OF_PROXIES: [HeaderName; 4] =
 #[derive(Clone, Copy, Debug)]
 pub struct Caller(pub SocketAddr);
 
+impl Caller {
+    /// Returns whether it is of this host.
+    pub fn is_here(&self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
+/// What the TLS of the port knows of the end that asks. The server of the port puts it in every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certified {
+    /// The port asks for no certificate.
+    Unasked,
+    /// It asks, and was shown none.
+    No,
+    /// It was shown one of an authority that the settings name for clients.
+    Yes,
+}
+
 /// Which callers may ask what an operator may.
 #[derive(Clone, Debug)]
 pub enum Reach {
@@ -35,19 +53,27 @@ pub enum Reach {
 impl Reach {
     /// Checks a caller, and returns the key by which it may ask, if it needs one. Errors: it may not ask, and what
     /// would let it.
-    pub(crate) fn check(&self, caller: Option<&Caller>, headers: &HeaderMap) -> Result<Option<Key>, Status> {
-        let is_here = caller.is_some_and(|Caller(address)| address.ip().to_canonical().is_loopback());
+    pub(crate) fn check(
+        &self,
+        caller: Option<&Caller>,
+        certified: Option<&Certified>,
+        headers: &HeaderMap,
+    ) -> Result<Option<Key>, Status> {
+        let is_here = caller.is_some_and(Caller::is_here);
         let proxy = OF_PROXIES.iter().find(|name| headers.contains_key(*name));
-        match (self, is_here, proxy) {
+        // The certificate of a proxy says nothing of the caller behind it.
+        let is_operator = is_here || certified == Some(&Certified::Yes);
+        match (self, is_operator, proxy) {
             (_, true, None) => Ok(None),
             (Reach::Beyond(keys), ..) => operator(keys, headers).map(Some),
             (Reach::Loopback, true, Some(header)) => Err(Status::permission_denied(format!(
-                "admin calls are answered on this host alone, and this one came through a proxy (it has the header \
-                 {header}): ask the listener itself"
+                "this admin call came through a proxy (it has the header {header}), which shows no operator: ask the \
+                 listener itself"
             ))),
             (Reach::Loopback, false, _) => Err(Status::permission_denied(
-                "admin calls are answered on this host alone: connect over loopback (for instance through ssh -L), or \
-                 set admin.beyond_loopback = true, and admin.keys_file for those who may",
+                "admin calls of other hosts need a certificate of an authority in tls.client_ca (--cert and --key-file): \
+                 show one, or connect over loopback (for instance through ssh -L), or set admin.beyond_loopback = true, \
+                 and admin.keys_file for those who may",
             )),
         }
     }
@@ -81,7 +107,8 @@ pub(crate) async fn guard(State(reach): State<Reach>, mut request: Request, next
     if let Err(refusal) = check_headers(request.headers()) {
         return refusal.into_response();
     }
-    match reach.check(request.extensions().get(), request.headers()) {
+    let extensions = request.extensions();
+    match reach.check(extensions.get(), extensions.get(), request.headers()) {
         Ok(key) => {
             if let Some(key) = key {
                 request.extensions_mut().insert(key);

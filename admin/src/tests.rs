@@ -1,10 +1,10 @@
 use crate::names::{check_another_decodes, find};
-use crate::reach::{Caller, Reach};
+use crate::reach::{Caller, Certified, Reach};
 use crate::routes::routes;
 use crate::service::Service;
 use crate::{Cluster, Status};
 use axum::body::Body;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, VIA};
 use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
 use domain::{RequestId, WorkerId};
 use futures_util::StreamExt;
@@ -78,7 +78,8 @@ impl Cluster for Played {
 #[test]
 fn callers_of_other_hosts_are_refused_with_the_fix() {
     let none = HeaderMap::new();
-    let check = |reach: Reach, address: &str| reach.check(Some(&Caller(address.parse().expect("an address"))), &none);
+    let of = |address: &str| Caller(address.parse().expect("an address"));
+    let check = |reach: Reach, address: &str| reach.check(Some(&of(address)), Some(&Certified::No), &none);
     for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
         check(Reach::Loopback, here).expect("it is of this host");
         check(Reach::Beyond(Keys::default()), here).expect("it is of this host");
@@ -90,7 +91,15 @@ fn callers_of_other_hosts_are_refused_with_the_fix() {
         let status = check(Reach::Beyond(Keys::default()), elsewhere).expect_err("nobody has the right");
         assert_eq!(status.code(), Code::PermissionDenied);
     }
-    assert!(Reach::Loopback.check(None, &none).is_err(), "nobody knows where it is");
+    assert!(Reach::Loopback.check(None, None, &none).is_err(), "nobody knows where it is");
+    let elsewhere = of("10.0.0.1:1");
+    for reach in [Reach::Loopback, Reach::Beyond(Keys::default())] {
+        let check = |certified, headers| reach.check(Some(&elsewhere), Some(&certified), headers);
+        check(Certified::Yes, &none).expect("its certificate makes it an operator");
+        check(Certified::Unasked, &none).expect_err("it showed nothing");
+        let through = HeaderMap::from_iter([(VIA, HeaderValue::from_static("1.1 proxy"))]);
+        check(Certified::Yes, &through).expect_err("the certificate is the proxy's");
+    }
 }
 
 /// Asks the routes for the list of workers, or for `path`, from `address`, with these headers beside those of gRPC.
@@ -171,7 +180,7 @@ async fn what_is_watched_ends_with_its_key() {
     KeyFile::change(&path, |file| file.keys.push(entry)).expect("it is written");
     let reach = Reach::Beyond(Keys::open(&path).expect("it is read"));
     let shown = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer operator"))]);
-    let key = reach.check(None, &shown).expect("it is an operator's").expect("it is shown");
+    let key = reach.check(None, None, &shown).expect("it is an operator's").expect("it is shown");
     let mut call = Call::new(WatchRequest::default());
     call.extensions_mut().insert(key);
     let mut watch = played().watch(call).await.expect("it begins").into_inner();

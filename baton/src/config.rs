@@ -19,7 +19,7 @@ pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
-    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, EncodeKv, Pinning, SECTIONS, Wanted,
+    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, EncodeKv, Pinning, SECTIONS, TlsSettings, Wanted,
 };
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod serve;
 mod shutdown;
 mod startup_banner;
 mod tiers;
+mod tls;
 mod worker;
 mod worker_setup;
 

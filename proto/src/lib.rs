@@ -12,5 +12,6 @@ pub mod handoff;
 pub mod queue;
 pub mod rpc;
 pub mod session;
+pub mod tls;
 
 pub use error::WireError;

@@ -6,9 +6,9 @@
 //! Both ends are strangers until they have proven themselves. Little is read from a stranger ([`Gate`]), it does not
 //! stay for long ([`BEGIN_WAIT`]), and it makes room for others ([`PortLimits`]).
 //!
-//! What is deliberately absent: the proofs themselves, and TLS. The ends prove to each other that they know the
-//! cluster's secret. But a host on the path between them can read prompts and tokens, and can change them. So the
-//! network must be trusted, or a tunnel must protect it.
+//! Without TLS (`crate::tls`), a host on the path between the ends can read prompts and tokens, and can change them. So
+//! the network must be trusted then. What is deliberately absent: the proofs themselves, by which the ends show each
+//! other that they know the cluster's secret.
 
 mod client;
 mod codec;

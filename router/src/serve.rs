@@ -7,13 +7,13 @@ use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
 use admin::Health;
+use proto::tls::Port;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::MetricsHandle;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -26,9 +26,9 @@ const ENDING_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Listeners {
     /// For clients of the API.
-    pub api: TcpListener,
+    pub api: Port,
     /// For operators and their tools, if they have one of their own.
-    pub ops: Option<TcpListener>,
+    pub ops: Option<Port>,
 }
 
 /// Serves the API on `listeners`, over `sessions` as they begin, until `shutdown` is ready; then refuses new
@@ -107,15 +107,12 @@ async fn run(
 }
 
 /// Makes the server of operators and their tools, if they have a listener, and what tells the health of the router.
-fn operations(
-    listener: Option<TcpListener>,
-    app: Arc<App>,
-) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
+fn operations(port: Option<Port>, app: Arc<App>) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
     let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach.clone());
     let tell_health = tell_health(app.clone(), health);
     let routes = ops_routes(app, operators);
-    let server = |listener| Server::new(listener, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
-    (listener.map(server), tell_health)
+    let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
+    (port.map(server), tell_health)
 }
 
 /// Accepts connections of a server, if there is one.

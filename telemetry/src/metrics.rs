@@ -90,6 +90,13 @@ declare! {
     gauge Count "baton_requests_open" requests_open();
     /// HTTP connections without an open request that were closed to make room for new ones.
     counter Count "baton_connections_evicted_total" connections_evicted();
+    /// Connections to a port with TLS that were refused: `plain` (no TLS was spoken), `version`, `certificate` (the
+    /// other end's), `alert` (the other end refuses), or `broken`.
+    counter Count "baton_tls_refused_total" tls_refused(reason: &'static str);
+    /// When the certificate of this process (`tls.cert`) expires, in seconds since the Unix epoch.
+    gauge Seconds "baton_tls_certificate_expiry_seconds" tls_certificate_expiry();
+    /// Changes of the files in `tls`, by result: `taken`, or `refused` (what was there before goes on).
+    counter Count "baton_tls_reloads_total" tls_reloads(result: &'static str);
     /// Time from a request's arrival to its first token.
     histogram Seconds "baton_time_to_first_token_seconds" time_to_first_token() in SECONDS;
     /// Time between two tokens of one sequence, as the router receives them.

@@ -146,7 +146,7 @@ fn what_cannot_be_run_is_refused() {
     let nobody = format!("http://{}", taken.local_addr().expect("it has an address"));
     drop(taken);
     check(&["--url", &nobody], 1, &["cannot reach", &nobody, "--url"]);
-    check(&["--url", "https://127.0.0.1"], 2, &["--url", "TLS"]);
+    check(&["--url", "https://127.0.0.1", "--ca", "/nowhere/ca.pem"], 2, &["--ca /nowhere/ca.pem: "]);
     check(&["--rate", "0"], 2, &["--rate", "more than 0"]);
     check(&["--rate", "1", "--concurrency", "1"], 2, &["--rate", "--concurrency"]);
     check(&["--concurrency", "0"], 2, &["from 1 to"]);

@@ -3,8 +3,10 @@
 use crate::address::own_place;
 use crate::process::Process;
 use crate::server::until;
+use rustls::ClientConfig;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A cluster whose first router is the one that is asked.
 pub(crate) struct Cluster {
@@ -98,6 +100,11 @@ impl Cluster {
         let mut arguments = vec!["router", "--listen", listen, "--workers", &workers];
         arguments.extend(flags);
         Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &self.secret)])
+    }
+
+    /// Speaks TLS with the router from now on.
+    pub(crate) fn trust(&mut self, trusts: &Arc<ClientConfig>) {
+        self.router.as_mut().expect("it was started").trust(trusts);
     }
 
     /// The router.

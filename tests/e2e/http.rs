@@ -3,16 +3,23 @@
 //! Everything is an [`io::Result`]: for some tests a connection that ends early is the outcome they want.
 
 use crate::server::PATIENCE;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 
-/// An open connection.
+/// An open connection, plain or over TLS.
 pub(crate) struct Connection {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Box<dyn Stream>>,
+    socket: TcpStream,
     /// Bytes of a chunked body that no event took yet.
     text: Vec<u8>,
 }
+
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
 
 /// Status and headers of an answer.
 #[derive(Clone, Debug)]
@@ -64,11 +71,25 @@ impl Answer {
 impl Connection {
     /// Connects. Errors: nobody listens there.
     pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { reader: BufReader::new(stream), text: Vec::new() })
+        let socket = Self::socket(address)?;
+        Ok(Self { reader: BufReader::new(Box::new(socket.try_clone()?)), socket, text: Vec::new() })
+    }
+
+    /// Connects over TLS. Errors: those, and whatever is wrong with the other end's certificate.
+    pub(crate) fn secure(address: SocketAddr, trusts: &Arc<ClientConfig>) -> io::Result<Self> {
+        let socket = Self::socket(address)?;
+        let session = ClientConnection::new(trusts.clone(), address.ip().into()).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(session, socket.try_clone()?);
+        stream.conn.complete_io(&mut stream.sock)?;
+        Ok(Self { reader: BufReader::new(Box::new(stream)), socket, text: Vec::new() })
+    }
+
+    fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(socket)
     }
 
     /// Sends bytes as they are.
@@ -78,7 +99,7 @@ impl Connection {
 
     /// Says that nothing more will be sent.
     pub(crate) fn finish_sending(&self) -> io::Result<()> {
-        self.reader.get_ref().shutdown(Shutdown::Write)
+        self.socket.shutdown(Shutdown::Write)
     }
 
     /// The head of the next answer. Errors: `UnexpectedEof` where the server closed the connection instead.

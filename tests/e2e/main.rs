@@ -11,6 +11,8 @@ mod bad_input;
 mod bench;
 mod bench_engine;
 mod bench_tiers;
+#[path = "../../proto/tests/tls/certificates.rs"]
+mod certificates;
 #[path = "../reference/chat_model.rs"]
 mod chat_model;
 mod chats;
@@ -49,4 +51,5 @@ mod simulated;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod strangers;
+mod tls;
 mod topo;

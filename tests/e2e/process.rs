@@ -3,6 +3,7 @@
 use crate::http::{Answer, Connection, post, request};
 use crate::metrics::Metrics;
 use crate::server::{baton, ended, until};
+use rustls::ClientConfig;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -16,6 +17,8 @@ pub(crate) struct Process {
     pub(crate) address: SocketAddr,
     /// The rest of its welcome, so far.
     welcome: Arc<Mutex<String>>,
+    /// By what it is known, if it speaks TLS.
+    trusts: Option<Arc<ClientConfig>>,
     log: Arc<Mutex<String>>,
 }
 
@@ -28,13 +31,14 @@ impl Process {
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let read = stdout.read_line(&mut welcome);
         let address = welcome.trim_end().rsplit(' ').next().map(|it| it.trim_start_matches("http://"));
+        let address = address.map(|it| it.trim_start_matches("https://"));
         let Some(address) = address.and_then(|address| address.parse().ok()) else {
             let status = ended(&mut child);
             panic!("no address in {welcome:?} ({read:?}), {status}: {}", log.lock().expect("nobody panics with it"));
         };
         // Nobody who writes to a closed pipe goes on, so all of it is read.
         let welcome = kept(stdout);
-        Self { child, address, welcome, log }
+        Self { child, address, welcome, trusts: None, log }
     }
 
     /// Where its operators reach it, as its welcome says.
@@ -42,13 +46,23 @@ impl Process {
         until("it says where operators reach it", || {
             let welcome = self.welcome.lock().expect("nobody panics with it");
             let (_, rest) = welcome.split_once("\n  ops ")?;
-            rest.trim_start().strip_prefix("http://")?.split_once('/')?.0.parse().ok()
+            let (_, rest) = rest.trim_start().split_once("://")?;
+            rest.split_once('/')?.0.parse().ok()
         })
+    }
+
+    /// Speaks TLS with it from now on.
+    pub(crate) fn trust(&mut self, trusts: &Arc<ClientConfig>) {
+        self.trusts = Some(trusts.clone());
     }
 
     /// A new connection.
     pub(crate) fn connect(&self) -> Connection {
-        Connection::open(self.address).expect("the service listens")
+        let opened = match &self.trusts {
+            Some(trusts) => Connection::secure(self.address, trusts),
+            None => Connection::open(self.address),
+        };
+        opened.expect("the service listens")
     }
 
     /// The answer to a GET.

@@ -77,7 +77,7 @@ impl Router {
             let api = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
             tell.send(api.local_addr().expect("it is bound")).expect("the test listens");
             let (dialer, sessions) = Dialer::new(worker.served.shape);
-            let (listeners, card) = (Listeners { api, ops: None }, card(worker.served.shape));
+            let (listeners, card) = (Listeners { api: api.into(), ops: None }, card(worker.served.shape));
             tokio::spawn(async move { dialer.keep(&worker).await });
             tokio::spawn(async move {
                 while let Some(wait) = waited.recv().await {

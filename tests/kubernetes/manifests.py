@@ -33,6 +33,7 @@ def check_chart(root: Path) -> list[str]:
         "prefil.replicas=2": "'prefil' not allowed",
         "settings.router.listen=x": "router.listen is set by the chart",
         "decode.settings.worker.drain_s=5": "worker.drain_s is set by the chart",
+        "tls.secretName=certificate,settings.tls.cert=x": "tls.cert is set by the chart",
         "discovery.kind=dns": "discovery",
         "discovery.kind=etcd": "set settings.discovery.etcd.endpoints",
         "settings.discovery.kind=etcd": "discovery.kind is set by the chart",
@@ -57,6 +58,9 @@ def check_chart(root: Path) -> list[str]:
         "router.keysSecret=clients": "keys_file = \"/etc/baton-keys/keys.json\"",
         "admin.keysSecret=operators": "keys_file = \"/etc/baton-operators/keys.json\"",
         "decode.rdma.count=1,decode.rdma.root=true": "runAsUser: 0",
+        "tls.secretName=certificate": "httpGet: {path: /ready, port: ops, scheme: HTTPS}",
+        "tls.secretName=certificate,monitoring.enabled=true": "keySecret: {name: certificate, key: tls.key}",
+        "tls.secretName=certificate,tls.serverName=here": "server_name = \"here\"",
         "decode.autoscaling.enabled=true,decode.autoscaling.max=3": "x-baton-decode-2.x-baton-decode:9001",
     }
     for value, expect in everything.items():

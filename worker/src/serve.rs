@@ -10,9 +10,9 @@ use domain::Secrets;
 use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Role, Served, ToWorker};
 use proto::queue::{Sender, queue};
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
+use proto::tls::Port;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 #[cfg(test)]
@@ -104,12 +104,12 @@ impl Entrance {
     }
 }
 
-/// Serves sessions with `worker` on `listener` until `shutdown` is ready and those that are open have ended, or a
-/// short time after it.
-pub async fn serve(listener: TcpListener, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
+/// Serves sessions with `worker` on `port` until `shutdown` is ready and those that are open have ended, or a short
+/// time after it.
+pub async fn serve(port: impl Into<Port>, worker: WorkerInput, identity: Identity, shutdown: impl Future<Output = ()>) {
     let entrance = Arc::new(Entrance { worker, identity, told: Mutex::default() });
     let session = move |stranger, incoming| begin(entrance.clone(), stranger, incoming);
-    proto::rpc::serve(listener, PortLimits::default(), session, shutdown).await;
+    proto::rpc::serve(port, PortLimits::default(), session, shutdown).await;
 }
 
 /// Hears a router's hello and challenges it; the session goes on by itself. Errors: the router is refused.

@@ -1,6 +1,7 @@
 //! `baton admin`: what operators ask of a cluster.
 
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,11 +14,14 @@ Examples:
   baton admin watch                           workers and requests, as they change
   baton admin --server http://127.0.0.1:9002 dump
                                               what one worker does, at its worker.ops_listen
+  baton admin --server https://router:8001 --ca ca.pem --cert me.pem --key-file me.key workers
 
 A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, the log \
 filter that was printed.
 
-A server on another host is asked with a key (`baton keys add --admin`), which crosses the network as it is.
+A server on another host is asked with a key (`baton keys add --admin`), which only https keeps secret, or with a \
+certificate. For https, what no flag says is taken from the settings tls.ca, tls.cert, tls.key and tls.server_name \
+(--config, BATON_TLS__CA and so on).
 
 Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker or \
 request; 4 the call is refused.";
@@ -33,6 +37,21 @@ pub(crate) struct AdminArgs {
     /// BATON_KEY of the environment]
     #[arg(long, value_name = "KEY", global = true)]
     pub(crate) key: Option<String>,
+    /// Authorities of the server's certificate, a PEM file [default: tls.ca, or else those that the system trusts]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate to show, a PEM file; with one that `tls.client_ca` accepts, every host may ask [default: tls.cert]
+    #[arg(long, value_name = "FILE", requires = "key_file", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the certificate, a PEM file [default: tls.key]
+    #[arg(long, value_name = "FILE", requires = "cert", global = true)]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Name that the server's certificate must be for [default: tls.server_name, or else the host of the URL]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) tls_name: Option<String>,
+    /// TOML file with the section `tls`
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -241,6 +241,9 @@ pub(crate) struct ServeBench {
     /// Address of the server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub(crate) url: String,
+    /// Authorities of the certificate of an https server, a PEM file [default: those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Model to use [default: the first that the server names]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,

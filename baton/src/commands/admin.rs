@@ -1,6 +1,7 @@
 //! `baton admin`: asks the admin service of a router or a worker, and shows the answer: a table for people, JSON for
 //! scripts.
 
+mod connection;
 mod error;
 mod explanation;
 mod tables;
@@ -9,30 +10,17 @@ mod watch;
 pub(crate) use error::AdminError;
 
 use crate::cli::{AdminArgs, AdminCommand, WorkerRole};
-use crate::config::operator_key;
 use crate::error::CommandError;
 use crate::output::print;
 use proto::admin::*;
 use serde::Serialize;
-use std::time::Duration;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
-
-/// Time for a connection to be made.
-const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Time for an answer: longer than the server gives its workers.
-const ANSWER_WAIT: Duration = Duration::from_secs(15);
-/// Bytes of an answer: as many as thousands of workers need.
-const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Asks a server and prints what it answers. Errors: [`AdminError`], and an answer that cannot be printed.
 pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = connect(&args.server, args.key.or_else(operator_key)).await?;
+        let client = connection::connect(&args).await?;
         let mut asked = Asked { client, server: args.server, json: args.json };
         match args.command {
             AdminCommand::Watch { every_ms, count } => asked.watch(every_ms, count).await,
@@ -40,38 +28,6 @@ pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
         }
     })
 }
-
-/// Connects to a server, and shows it a key. Errors: its address or the key is none, or no process answers there.
-async fn connect(server: &str, key: Option<String>) -> Result<Client, AdminError> {
-    let key = key.map(|key| format!("Bearer {key}").parse()).transpose().map_err(|_| AdminError::Key)?;
-    let wrong = |why| AdminError::Url(server.to_owned(), why);
-    if server.starts_with("https://") {
-        return Err(wrong("; TLS is not there yet"));
-    }
-    if !server.starts_with("http://") {
-        return Err(wrong(""));
-    }
-    let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|_| wrong(""))?;
-    let channel = endpoint.connect_timeout(CONNECT_WAIT).timeout(ANSWER_WAIT).connect().await;
-    let channel = channel
-        .map_err(|error| AdminError::Unreached { server: server.to_owned(), why: error::root(&error).to_string() })?;
-    Ok(AdminClient::with_interceptor(channel, ShowKey(key)).max_decoding_message_size(ANSWER_BYTES_MAX))
-}
-
-/// Shows a key with each call, if there is one.
-#[derive(Clone)]
-struct ShowKey(Option<MetadataValue<Ascii>>);
-
-impl Interceptor for ShowKey {
-    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
-        if let Some(key) = &self.0 {
-            request.metadata_mut().insert("authorization", key.clone());
-        }
-        Ok(request)
-    }
-}
-
-type Client = AdminClient<InterceptedService<Channel, ShowKey>>;
 
 /// A server that is asked.
 struct Asked {

@@ -64,6 +64,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.sessions_and_handoffs();
     check.lanes();
     check.tls();
+    check.transport_tls();
     check.bounds();
     check.found
 }
@@ -311,6 +312,21 @@ impl Check<'_> {
     }
 
     fn tls(&mut self) {
+        let tls = &self.config.tls;
+        for (key, file, other) in [("tls.cert", &tls.cert, &tls.key), ("tls.key", &tls.key, &tls.cert)] {
+            self.expect(!file.is_empty() || other.is_empty(), key, || {
+                "a certificate needs its key, and a key its certificate".to_owned()
+            });
+        }
+        self.expect(tls.client_ca.is_empty() || !tls.cert.is_empty(), "tls.client_ca", || {
+            "certificates of clients are requested by TLS only: it needs tls.cert and tls.key".to_owned()
+        });
+        self.expect(tls.server_name.is_empty() || !tls.ca.is_empty(), "tls.server_name", || {
+            "no certificates of workers are checked: it needs tls.ca".to_owned()
+        });
+    }
+
+    fn transport_tls(&mut self) {
         let transport = &self.config.transport;
         let files = [
             ("transport.tls_certificate", &transport.tls_certificate),

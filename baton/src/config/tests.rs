@@ -480,3 +480,23 @@ fn a_directory_of_workers_is_wholly_described() {
         "flag --set: discovery.etcd.password: others of this machine can read flags: say it in the environment (BATON_DISCOVERY__ETCD__PASSWORD) or the file, or say discovery.etcd.password_file",
     );
 }
+
+#[test]
+fn the_files_of_tls_belong_together() {
+    let tls = |more: &[&str]| settle("", &[], more);
+    let pair = ["tls.cert=c.pem", "tls.key=c.key"];
+    for good in [&[][..], &pair, &["tls.ca=ca.pem"], &[&pair[..], &["tls.client_ca=ca.pem"]].concat()] {
+        tls(good).and_then(Loaded::checked).expect("it is good");
+    }
+    for (setting, error) in [
+        ("tls.cert=f", "tls.key: a certificate needs its key, and a key its certificate (default)"),
+        ("tls.key=f", "tls.cert: a certificate needs its key, and a key its certificate (default)"),
+        (
+            "tls.client_ca=f",
+            "tls.client_ca: certificates of clients are requested by TLS only: it needs tls.cert and tls.key (flag --set)",
+        ),
+        ("tls.server_name=a", "tls.server_name: no certificates of workers are checked: it needs tls.ca (flag --set)"),
+    ] {
+        check_refused(tls(&[setting]), error);
+    }
+}

@@ -131,8 +131,9 @@ tree! {
     }
     /// The admin service at the operations listeners, which `baton admin` asks.
     admin: Admin {
-        /// Whether admin calls of other hosts are answered: `true` or `false`. They need a key of `admin.keys_file`,
-        /// and are not encrypted. Calls of the same host are answered without a key.
+        /// Whether admin calls of other hosts are answered by a key of `admin.keys_file`: `true` or `false`. Without
+        /// TLS the key crosses the network as it is. Calls of the same host are answered without a key, and so are those
+        /// that show a certificate (`tls.client_ca`).
         beyond_loopback: bool = false,
         /// File of the keys of operators, which `baton keys add --admin` makes: `admin.beyond_loopback` needs it.
         /// Routers and workers read it, and again when it changes. It may be the file of `router.keys_file`.
@@ -184,6 +185,25 @@ tree! {
         /// Private folder of the user where the processes of one host share the secret that they create. If unset,
         /// `XDG_RUNTIME_DIR` applies. Empty: a folder `baton-UID` in the folder for temporary files.
         runtime_folder: String = String::new(),
+    }
+    /// TLS of the ports of a process (the API, operations, the sessions of a worker), and of the sessions that a router
+    /// opens. The files are PEM. They are read again when they change, and open connections go on.
+    tls: TlsSettings {
+        /// File with the certificate of this process, followed by intermediate certificates. All these ports then speak
+        /// TLS only, the API and operations as `https`. It needs `tls.key`. Empty: no TLS.
+        cert: String = String::new(),
+        /// File with the private key of the certificate.
+        key: String = String::new(),
+        /// File with the authorities of client certificates. A router must then show a certificate to a worker. Callers
+        /// on other hosts must show one for `/metrics` and `/lanes`, and may use the admin service if they do. API
+        /// requests and probes need none. It needs `tls.cert`. Empty: no certificates are requested.
+        client_ca: String = String::new(),
+        /// File with the authorities of the workers' certificates. A router then opens sessions over TLS only, and
+        /// shows `tls.cert` if a worker requests it. Empty: sessions without TLS.
+        ca: String = String::new(),
+        /// Name that the certificates of workers must be for. Empty: the host that the router connects to, a name or an
+        /// IP address.
+        server_name: String = String::new(),
     }
     /// How routers find workers.
     discovery: Discovery {

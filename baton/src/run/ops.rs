@@ -6,6 +6,7 @@ use super::runtime::listen;
 use crate::config::{Admin, Config};
 use admin::Reach;
 use keys::{KeyFileError, Keys};
+use proto::tls::{Port, PortUse, Tls};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,8 +22,9 @@ const ROUTER_DEFAULT: ([u8; 4], u16) = ([127, 0, 0, 1], 8001);
 const AUTO: &str = "auto";
 
 /// Listens where `router.ops_listen` says. Errors: as of [`listen_at`].
-pub(super) fn of_router(runtime: &Runtime, setting: &str) -> Result<Option<TcpListener>, Box<dyn Error>> {
-    listen_at(runtime, "router.ops_listen", setting, ROUTER_DEFAULT.into())
+pub(super) fn of_router(runtime: &Runtime, setting: &str, tls: &Tls) -> Result<Option<Port>, Box<dyn Error>> {
+    let listener = listen_at(runtime, "router.ops_listen", setting, ROUTER_DEFAULT.into())?;
+    Ok(listener.map(|listener| tls.port(listener, PortUse::Operations)))
 }
 
 /// Listens where `worker.ops_listen` says, for a worker with sessions at `sessions`. Errors: as of [`listen_at`].
@@ -30,10 +32,12 @@ pub(super) fn of_worker(
     runtime: &Runtime,
     setting: &str,
     sessions: SocketAddr,
-) -> Result<Option<TcpListener>, Box<dyn Error>> {
+    tls: &Tls,
+) -> Result<Option<Port>, Box<dyn Error>> {
     // Port 0 is any free one.
     let next = SocketAddr::new(sessions.ip(), sessions.port().wrapping_add(1));
-    listen_at(runtime, "worker.ops_listen", setting, next)
+    let listener = listen_at(runtime, "worker.ops_listen", setting, next)?;
+    Ok(listener.map(|listener| tls.port(listener, PortUse::Operations)))
 }
 
 /// Listens where the setting `key` says: nowhere, at `default` or at a free port if that is taken, or at an
@@ -65,19 +69,19 @@ pub(super) fn reach(config: &Config) -> Result<Reach, KeyFileError> {
     Ok(if *beyond_loopback { Reach::Beyond(Keys::open(Path::new(keys_file))?) } else { Reach::Loopback })
 }
 
-/// Keeps the metrics of a worker's process, and serves them on `listener`, if there is one, with its probes and the
-/// admin service. Never ends by itself.
+/// Keeps the metrics of a worker's process, and serves them on `port`, if there is one, with its probes and the admin
+/// service. Never ends by itself.
 pub(super) async fn keep(
     metrics: MetricsHandle,
-    listener: Option<TcpListener>,
+    port: Option<Port>,
     draining: watch::Receiver<bool>,
     worker: OperatedWorker,
     reach: Reach,
 ) {
     let serve = async {
-        if let Some(listener) = listener {
+        if let Some(port) = port {
             let operators = admin::routes(Arc::new(worker), reach.clone());
-            match router::serve_ops(listener, metrics.clone(), draining, operators).await {}
+            match router::serve_ops(port, metrics.clone(), draining, operators).await {}
         }
     };
     tokio::join!(router::keep_up(&metrics), reach.follow(), serve);
@@ -87,6 +91,7 @@ pub(super) async fn keep(
 mod tests {
     use super::*;
     use crate::run::runtime::runtime;
+    use proto::tls::TlsFiles;
     use std::net::Ipv4Addr;
 
     #[test]
@@ -108,7 +113,8 @@ mod tests {
         // An address of this host that nobody else has, with a port that the system does not give out.
         let own = Ipv4Addr::from_bits(Ipv4Addr::new(127, 64, 0, 0).to_bits() | (std::process::id() & 0x003f_ffff));
         let sessions = SocketAddr::from((own, 20_000));
-        let listen = || of_worker(&runtime, AUTO, sessions).expect("a port is free").expect("it listens");
+        let tls = Tls::load(TlsFiles::default()).expect("there is nothing to read");
+        let listen = || of_worker(&runtime, AUTO, sessions, &tls).expect("a port is free").expect("it listens");
         let listeners = [listen(), listen()];
         let [ops, another] = listeners.each_ref().map(|listener| listener.local_addr().expect("it is bound"));
         assert_eq!(ops, SocketAddr::from((own, 20_001)));

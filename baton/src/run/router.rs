@@ -4,12 +4,13 @@ use super::discovery::{Directory, asked_by_router};
 use super::model_card::{described, model_card};
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::secrets;
-use super::{ops, shutdown, startup_banner};
+use super::{ops, shutdown, startup_banner, tls};
 use crate::config::{Config, Wanted};
 use crate::output::print;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use keys::{KeyFileError, Keys};
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+use proto::tls::PortUse;
 use router::{Dialer, Listeners, RouterConfig};
 use std::error::Error;
 use std::path::Path;
@@ -27,7 +28,9 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let directory = Directory::open(config, &runtime)?;
     let router_config = router_config(config)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
-    let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
+    let tls = tls::open(config, &runtime)?;
+    let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
+    let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
     let card = model_card(&described(config)?)?;
     print(&startup_banner::router(config, &listeners, &card, &directory.describe(config))?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
@@ -35,7 +38,7 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
-            never = dialer.follow(directory.changes(), secrets) => match never {},
+            never = dialer.follow(directory.changes(), secrets, tls.connector()) => match never {},
         }
     });
     runtime.shutdown_timeout(END_MAX);

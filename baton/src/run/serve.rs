@@ -8,11 +8,12 @@ use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
 use super::worker::{WORKER_FAILED, has_failed};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, shutdown, startup_banner};
+use super::{ops, shutdown, startup_banner, tls};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
 use domain::session::Role;
+use proto::tls::PortUse;
 use router::{Dialer, Listeners, ModelCard};
 use std::cell::Cell;
 use std::error::Error;
@@ -24,7 +25,9 @@ pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     let runtime = runtime()?;
     let router_config = router_config(config)?;
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
-    let listeners = Listeners { api, ops: ops::of_router(&runtime, &config.router.ops_listen)? };
+    let tls = tls::open(config, &runtime)?;
+    let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
+    let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
     let (card, model) = open(config)?;
 
     let (pool, hub) = (Pool::of(config, &model)?, Hub::new());

@@ -6,10 +6,9 @@ use super::tiers;
 use super::worker_setup::{Pool, WorkerSetup};
 use crate::config::Config;
 use domain::session::{PeerAddress, Role};
+use proto::tls::Port;
 use router::{Listeners, ModelCard};
 use std::io;
-use std::net::SocketAddr;
-use tokio::net::TcpListener;
 use transport::LaneStatus;
 
 /// A question that any chat model answers.
@@ -27,7 +26,7 @@ pub(super) fn serve(
     setups: &[WorkerSetup],
     lane: Option<&LaneStatus>,
 ) -> io::Result<String> {
-    let address = listeners.api.local_addr()?.to_string();
+    let url = listeners.api.url()?;
     let count = |role: Role| setups.iter().filter(|setup| setup.who.role == role).count();
     let workers = [Role::Prefill, Role::Decode].map(|role| match count(role) {
         1 => format!("1 {} worker", role_name(role)),
@@ -41,7 +40,7 @@ pub(super) fn serve(
         None => "no KV moves: decode workers compute prompts themselves".to_owned(),
     };
     Ok(format!(
-        "baton {VERSION}: listening on http://{address}\n  \
+        "baton {VERSION}: listening on {url}\n  \
          model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
@@ -49,22 +48,22 @@ pub(super) fn serve(
          {attempt}  \
          end      Ctrl-C\n",
         tiers = line("tiers", tiers::describe(config)),
-        ops = ops(ops_at(listeners)?),
+        ops = ops(listeners.ops.as_ref())?,
         name = card.name,
         unnamed = unnamed(config, &card.name),
         context = pool.context_tokens,
         prefill = workers[0],
         decode = workers[1],
         device = setups[0].device(),
-        attempt = attempt(config, &address, card),
+        attempt = attempt(config, &url, card),
     ))
 }
 
 /// Of `baton router`. `workers`: where they are, in words.
 pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, workers: &str) -> io::Result<String> {
-    let address = listeners.api.local_addr()?.to_string();
+    let url = listeners.api.url()?;
     Ok(format!(
-        "baton {VERSION} router: listening on http://{address}\n  \
+        "baton {VERSION} router: listening on {url}\n  \
          model    {name}{unnamed}\n  \
          workers  {workers}; they may come and go\n\
          {ops}  \
@@ -73,23 +72,23 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
          ready, as soon as a decode worker is\n",
         name = card.name,
         unnamed = unnamed(config, &card.name),
-        ops = ops(ops_at(listeners)?),
-        attempt = attempt(config, &address, card),
+        ops = ops(listeners.ops.as_ref())?,
+        attempt = attempt(config, &url, card),
     ))
 }
 
 /// Of `baton prefill-worker` and `baton decode-worker`.
 pub(super) fn worker(
-    address: &str,
+    port: &Port,
     model: &str,
     pool: &Pool,
     setup: &WorkerSetup,
-    ops_at: Option<SocketAddr>,
+    ops_at: Option<&Port>,
     tiers: Option<String>,
-) -> String {
+) -> io::Result<String> {
     let peer = setup.peer();
-    format!(
-        "baton {VERSION} {role} worker: listening for routers on {address}\n  \
+    Ok(format!(
+        "baton {VERSION} {role} worker: listening for routers {over}on {address}\n  \
          name     {name}, id {id}\n  \
          model    {model} ({context} tokens of context)\n  \
          engine   {device}\n  \
@@ -98,14 +97,16 @@ pub(super) fn worker(
          end      Ctrl-C\n\
          ready\n",
         role = role_name(peer.role),
+        over = if port.acceptor.is_some() { "over TLS " } else { "" },
+        address = port.local_addr()?,
         tiers = line("tiers", tiers),
-        ops = ops(ops_at),
+        ops = ops(ops_at)?,
         lanes = lanes(&peer.address),
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens,
         device = setup.device(),
-    )
+    ))
 }
 
 /// Returns what follows the name of a model that no setting names: where it comes from, and how to choose.
@@ -120,16 +121,10 @@ fn unnamed(config: &Config, name: &str) -> &'static str {
     }
 }
 
-/// Returns where a router's operators reach it.
-fn ops_at(listeners: &Listeners) -> io::Result<Option<SocketAddr>> {
-    listeners.ops.as_ref().map(TcpListener::local_addr).transpose()
-}
-
 /// Returns a line about where operators reach a process.
-fn ops(address: Option<SocketAddr>) -> String {
-    let served =
-        |address| format!("http://{address}/metrics, /ready, /live, and baton admin --server http://{address}");
-    line("ops", address.map(served))
+fn ops(port: Option<&Port>) -> io::Result<String> {
+    let url = port.map(Port::url).transpose()?;
+    Ok(line("ops", url.map(|url| format!("{url}/metrics, /ready, /live, and baton admin --server {url}"))))
 }
 
 /// A line about something that may not be.
@@ -148,7 +143,7 @@ fn lanes(address: &PeerAddress) -> String {
 }
 
 /// Returns a line to try. Its temperature is 0: at the API's default of 1, small models say whatever comes to mind.
-fn attempt(config: &Config, address: &str, card: &ModelCard) -> String {
+fn attempt(config: &Config, url: &str, card: &ModelCard) -> String {
     let question = if card.name == BUNDLED.0 { BUNDLED.1 } else { QUESTION };
     let name = &card.name;
     let (path, body) = if card.template.is_some() {
@@ -158,9 +153,10 @@ fn attempt(config: &Config, address: &str, card: &ModelCard) -> String {
         let prompt = format!(r#""prompt":"{question}","max_tokens":32"#);
         ("completions", format!(r#"{{"model":"{name}","temperature":0,{prompt}}}"#))
     };
+    let authority = if url.starts_with("https") { " --cacert AUTHORITY" } else { "" };
     let key = if config.router.keys_file.is_empty() { "" } else { " -H 'Authorization: Bearer KEY'" };
     format!(
-        "try      curl http://{address}/v1/{path} -H 'content-type: application/json'{key} \\\n             \
+        "try      curl{authority} {url}/v1/{path} -H 'content-type: application/json'{key} \\\n             \
          -d '{body}'\n"
     )
 }

@@ -9,16 +9,16 @@ use super::role_name::role_name;
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::{is_of_this_host, secrets};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, shutdown, startup_banner, tiers};
+use super::{ops, shutdown, startup_banner, tiers, tls};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
 use domain::session::Role;
+use proto::tls::{Port, PortUse};
 use std::cell::Cell;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
 use worker::{Identity, Worker};
@@ -38,8 +38,10 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
+    let tls = tls::open(config, &runtime)?;
     let reach = ops::reach(config)?;
-    let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address)?;
+    let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address, &tls)?;
+    let port = tls.port(listener, PortUse::Sessions);
     let directory = Directory::open(config, &runtime)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
         return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
@@ -54,11 +56,10 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let pool = Pool::of(config, &model)?;
     let setup =
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
-    let ops_at = ops.as_ref().map(TcpListener::local_addr).transpose()?;
+    let ops_at = ops.as_ref().map(Port::local_addr).transpose()?;
     let served = setup.served();
     let peer = setup.peer();
-    let banner =
-        startup_banner::worker(&address.to_string(), &model.name, &pool, &setup, ops_at, tiers::describe(config));
+    let banner = startup_banner::worker(&port, &model.name, &pool, &setup, ops.as_ref(), tiers::describe(config))?;
     let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
     let worker = setup.start()?;
     let identity = Identity { peer, role: worker.role(), served, secrets };
@@ -69,7 +70,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);
-    runtime.block_on(worker::serve(listener, worker.input(), identity, async {
+    runtime.block_on(worker::serve(port, worker.input(), identity, async {
         tokio::select! {
             () = shutdown::signal() => {
                 worker.input().drain();

@@ -19,7 +19,7 @@ pub(super) struct ProcessAddress {
 
 /// A text that is not the URL of a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: no address such as http://127.0.0.1:8000")]
+#[error("{0}: no address such as http://127.0.0.1:8000. Of processes with TLS, `baton admin lanes` says the same")]
 pub(super) struct UrlError(String);
 
 impl ProcessAddress {

@@ -6,10 +6,16 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client as Pool, Error};
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use std::error::Error as _;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -25,9 +31,9 @@ const IDLE_WAIT: Duration = Duration::from_secs(4);
 /// A client of one server.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pool: Pool<HttpConnector, Full<Bytes>>,
+    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Takes a new connection for each request.
-    fresh: Pool<HttpConnector, Full<Bytes>>,
+    fresh: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Requests that were sent again.
     resent: AtomicU64,
     base: String,
@@ -59,17 +65,16 @@ pub(crate) enum PlainError {
 
 impl Client {
     /// Makes a client of the server at `url`, for example `http://127.0.0.1:8000` or `http://host/prefix`; `/v1` at
-    /// its end is understood. `headers`: `name: value`, sent with every request.
-    pub(crate) fn new(url: &str, headers: &[String]) -> Result<Self, Malformed> {
+    /// its end is understood. `headers`: `name: value`, sent with every request. `ca`: the authorities of an `https`
+    /// server, if not those of the system.
+    pub(crate) fn new(url: &str, headers: &[String], ca: Option<&Path>) -> Result<Self, Malformed> {
         let base = url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         let parsed: Uri = base.parse().map_err(|error| Malformed(format!("--url {url:?}: {error}")))?;
-        match parsed.scheme_str() {
-            Some("http") if parsed.host().is_some() => {}
-            Some("https") => {
-                return Err(Malformed(format!("--url {url:?}: no TLS here; measure the server behind its proxy")));
-            }
+        let tls = match parsed.scheme_str().filter(|_| parsed.host().is_some()) {
+            Some("http") => trusting(RootCertStore::empty()),
+            Some("https") => tls(ca)?,
             _ => return Err(Malformed(format!("--url {url:?} is no URL such as http://127.0.0.1:8000"))),
-        }
+        };
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for header in headers {
@@ -81,6 +86,9 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_WAIT));
+        connector.enforce_http(false);
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let pool = |idle_max| {
             let mut pool = Pool::builder(TokioExecutor::new());
             pool.pool_idle_timeout(IDLE_WAIT).pool_max_idle_per_host(idle_max).build(connector.clone())
@@ -128,6 +136,31 @@ impl Client {
     }
 }
 
+/// Returns what a connection to an `https` server trusts. Errors: there are no authorities.
+fn tls(ca: Option<&Path>) -> Result<ClientConfig, Malformed> {
+    let Some(path) = ca else {
+        let trusts = builder().with_native_roots();
+        let trusts =
+            trusts.map_err(|error| Malformed(format!("no authorities of the system ({error}): name one by --ca")))?;
+        return Ok(trusts.with_no_client_auth());
+    };
+    let wrong = |why: &dyn std::fmt::Display| Malformed(format!("--ca {}: {why}", path.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+    }
+    Ok(trusting(roots))
+}
+
+fn trusting(roots: RootCertStore) -> ClientConfig {
+    builder().with_root_certificates(roots).with_no_client_auth()
+}
+
+fn builder() -> rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    builder.with_safe_default_protocol_versions().expect("the provider has these versions")
+}
+
 /// Returns the whole text of a body.
 async fn text(body: Incoming) -> Result<String, PlainError> {
     let bytes = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PlainError::Body)?.to_bytes();
@@ -171,12 +204,14 @@ mod tests {
 
     #[tokio::test]
     async fn urls_and_headers_are_checked() {
-        let client = |url: &str, header: &str| Client::new(url, &[header.to_owned()]);
+        let client = |url: &str, header: &str| Client::new(url, &[header.to_owned()], None);
         for url in ["http://127.0.0.1:8000", "http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1/"] {
             let client = client(url, "authorization: Bearer x").expect(url);
             assert_eq!(client.url("/v1/models"), "http://127.0.0.1:8000/v1/models");
         }
-        assert!(client("https://a", "a: b").expect_err("TLS").to_string().contains("no TLS"));
+        let authority = Path::new("/nowhere/ca.pem");
+        let error = Client::new("https://a", &[], Some(authority)).expect_err("there is no file").to_string();
+        assert!(error.starts_with("--ca /nowhere/ca.pem: "), "{error}");
         for (url, header) in
             [("127.0.0.1:8000", "a: b"), ("http://", "a: b"), ("http://a", "a"), ("http://a", "a b: c")]
         {

@@ -76,7 +76,7 @@ impl Run {
     /// Checks the settings, reaches the server and finds out what it understands. Errors: see [`BenchError`].
     pub async fn prepare(settings: Settings) -> Result<Self, BenchError> {
         settings.check()?;
-        let client = Client::new(&settings.url, &settings.headers)?;
+        let client = Client::new(&settings.url, &settings.headers, settings.ca.as_deref())?;
         let found = dialect::find(&client, &settings).await?;
         let slots = match settings.arrivals {
             Arrivals::Closed { .. } => IN_FLIGHT_MAX,

@@ -17,6 +17,9 @@ use std::time::Duration;
 pub struct Settings {
     /// Where the server is: `http://127.0.0.1:8000`.
     pub url: String,
+    /// Authorities of the certificate of an `https` server, a PEM file; `None`: those that the system trusts.
+    #[serde(skip)]
+    pub ca: Option<PathBuf>,
     /// The model's name; `None`: the first that the server names.
     pub model: Option<String>,
     /// Which API is called.

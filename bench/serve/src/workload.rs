@@ -189,6 +189,7 @@ mod tests {
         let spread = |text: &str| text.parse().expect("a distribution");
         Settings {
             url: "http://127.0.0.1:1".to_owned(),
+            ca: None,
             model: None,
             api: Api::Completions,
             arrivals,

@@ -5,6 +5,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Name that the certificate of all pods is for. */}}
+{{- define "baton.serverName" -}}
+{{- .Values.tls.serverName | default (printf "%s-router" (include "baton.name" .)) -}}
+{{- end -}}
+
+{{/* Scheme of the API and of the port `ops`. */}}
+{{- define "baton.scheme" -}}
+{{- ternary "https" "http" (not (empty .Values.tls.secretName)) -}}
+{{- end -}}
+
 {{/* Labels that select the pods of a component. Takes (list root component). */}}
 {{- define "baton.selector" -}}
 {{- $root := index . 0 -}}

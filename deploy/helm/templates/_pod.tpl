@@ -50,6 +50,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - {name: configuration, mountPath: /etc/baton, readOnly: true}
 - {name: cache, mountPath: /var/cache/baton}
 - {name: tmp, mountPath: /tmp}
+{{- if $root.Values.tls.secretName }}
+- {name: tls, mountPath: /etc/baton-tls, readOnly: true}
+{{- end }}
 {{- if $root.Values.model.volume }}
 - {name: models, mountPath: /models, readOnly: true}
 {{- end }}
@@ -83,6 +86,10 @@ etcd: {{ . }}
   {{- toYaml $root.Values.cache | nindent 2 }}
 - name: tmp
   emptyDir: {}
+{{- with $root.Values.tls.secretName }}
+- name: tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
 {{- with $root.Values.model.volume }}
 - name: models
   {{- toYaml . | nindent 2 }}
@@ -93,19 +100,20 @@ etcd: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Probes on the port `ops`. Takes the seconds that starting may take. */}}
+{{/* Probes on the port `ops`. Takes (list root seconds), with the seconds that starting may take. */}}
 {{- define "baton.probes" -}}
+{{- $scheme := ternary ", scheme: HTTPS" "" (not (empty (index . 0).Values.tls.secretName)) -}}
 startupProbe:
-  httpGet: {path: /live, port: ops}
+  httpGet: {path: /live, port: ops{{ $scheme }}}
   periodSeconds: 5
-  failureThreshold: {{ div (add (int .) 4) 5 }}
+  failureThreshold: {{ div (add (int (index . 1)) 4) 5 }}
 livenessProbe:
-  httpGet: {path: /live, port: ops}
+  httpGet: {path: /live, port: ops{{ $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet: {path: /ready, port: ops}
+  httpGet: {path: /ready, port: ops{{ $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 3
   failureThreshold: 2

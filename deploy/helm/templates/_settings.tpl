@@ -14,6 +14,14 @@ discovery:
       cert: /etc/baton-etcd/tls.crt
       key: /etc/baton-etcd/tls.key
   {{- end }}
+{{- if $root.Values.tls.secretName }}
+tls:
+  cert: /etc/baton-tls/tls.crt
+  key: /etc/baton-tls/tls.key
+  client_ca: /etc/baton-tls/ca.crt
+  ca: /etc/baton-tls/ca.crt
+  server_name: {{ include "baton.serverName" $root }}
+{{- end }}
 {{- with $root.Values.admin.keysSecret }}
 admin:
   beyond_loopback: true

@@ -4,26 +4,43 @@ use super::codec::AsTheyAre;
 use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
 use super::{CONNECT_MAX, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use crate::queue;
+use crate::tls::{Connector, explain};
 use futures_util::stream::poll_fn;
 use http::uri::{PathAndQuery, Uri};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::io;
 use std::net::SocketAddr;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Opens a session with the worker at `address` (`host:port`). What comes out of `outgoing` is sent; the session ends
-/// for the worker when `outgoing` is closed. Ready when the worker answered. Little is read from the worker until the
-/// gate is opened: open it when the worker has proven itself. Errors: no process listens there, or the worker refused.
-pub async fn open(address: &str, mut outgoing: queue::Receiver<Vec<u8>>) -> Result<(Incoming, Gate), Status> {
-    let unreachable = |error: &dyn std::error::Error| Status::unavailable(with_causes(error));
-    let addresses = tokio::net::lookup_host(address).await.map_err(|error| unreachable(&error))?;
-    let stream = connect(addresses).await.map_err(|error| unreachable(&error))?;
+/// Opens a session with the worker at `address` (`host:port`), over TLS if `tls` is there. What comes out of `outgoing`
+/// is sent; the session ends for the worker when `outgoing` is closed. Ready when the worker answered. Little is read
+/// from the worker until the gate is opened: open it when the worker has proven itself. Errors: no process listens
+/// there, or one of the ends refused the other.
+pub async fn open(
+    address: &str,
+    tls: Option<&Connector>,
+    outgoing: queue::Receiver<Vec<u8>>,
+) -> Result<(Incoming, Gate), Status> {
+    let addresses = tokio::net::lookup_host(address).await.map_err(unreachable)?;
+    let stream = connect(addresses).await.map_err(unreachable)?;
     // Tokens are small and must not wait for each other.
-    stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let Some(tls) = tls else { return begin(stream, &format!("http://{address}"), outgoing).await };
+    let stream = tls.connect(address, stream).await.map_err(unreachable)?;
+    begin(stream, &format!("https://{address}"), outgoing).await
+}
+
+/// Opens a session over a connection.
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    origin: &str,
+    mut outgoing: queue::Receiver<Vec<u8>>,
+) -> Result<(Incoming, Gate), Status> {
     let gate = Gate::default();
     let handshake = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -34,15 +51,15 @@ pub async fn open(address: &str, mut outgoing: queue::Receiver<Vec<u8>>) -> Resu
         .keep_alive_timeout(KEEP_ALIVE_WAIT)
         .keep_alive_while_idle(true)
         .handshake::<_, Body>(TokioIo::new(Gated::new(stream, gate.clone())));
-    let (sender, connection) = handshake.await.map_err(|error| unreachable(&error))?;
+    let (sender, connection) = handshake.await.map_err(unreachable)?;
     // It ends with the session, whose only request it carries.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = with_causes(&error), "the connection of a session broke");
         }
     });
-    let origin: Uri = format!("http://{address}").parse().map_err(|_| {
-        Status::invalid_argument(format!("{address:?} is no host and port")) // What resolved is one.
+    let origin: Uri = origin.parse().map_err(|_| {
+        Status::invalid_argument(format!("{origin:?} is no host and port")) // What resolved is one.
     })?;
     let closed = gate.clone();
     let service = tower::service_fn(move |request| {
@@ -57,8 +74,21 @@ pub async fn open(address: &str, mut outgoing: queue::Receiver<Vec<u8>>) -> Resu
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let messages = poll_fn(move |context| outgoing.poll_recv(context));
     let request = tonic::Request::new(messages);
-    let response = client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await?;
+    let response = client.streaming(request, PathAndQuery::from_static(PATH), AsTheyAre).await;
+    // To this end, a handshake of TLS 1.3 is over before the worker has looked at its certificate.
+    let response = response.map_err(|status| match explain(&status) {
+        Some(why) => Status::unauthenticated(why),
+        None => status,
+    })?;
     Ok((response.into_inner(), gate))
+}
+
+/// Returns what is said of a connection that came to nothing.
+fn unreachable(error: impl std::error::Error + 'static) -> Status {
+    match explain(&error) {
+        Some(why) => Status::unauthenticated(why),
+        None => Status::unavailable(with_causes(&error)),
+    }
 }
 
 /// Connects to the first of a host's addresses that answers in time. Errors: of the last one.

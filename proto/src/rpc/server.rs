@@ -5,6 +5,7 @@ use super::connection_slots::{ConnectionSlot, ConnectionSlots, PortLimits};
 use super::gate::{Announced, Gate, Gated, UNPROVEN_BYTES_MAX};
 use super::{BEGIN_WAIT, Incoming, KEEP_ALIVE, KEEP_ALIVE_WAIT, MESSAGE_BYTES_MAX, PATH, WINDOW_BYTES};
 use crate::queue;
+use crate::tls::{Acceptor, Port};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, poll_fn};
 use futures_util::{FutureExt, StreamExt};
@@ -15,7 +16,8 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tonic::body::Body;
@@ -53,42 +55,40 @@ impl Stranger {
     }
 }
 
-/// Serves sessions on `listener`. `session` is called with the client and the messages of each session; it returns
+/// Serves sessions on `port`. `session` is called with the client and the messages of each session; it returns
 /// what goes out, or refuses. Once `shutdown` is ready, no new session begins. Returns when the sessions have ended,
 /// or after a short time.
-pub async fn serve<S, F>(listener: TcpListener, limits: PortLimits, session: S, shutdown: impl Future<Output = ()>)
+pub async fn serve<S, F>(port: impl Into<Port>, limits: PortLimits, session: S, shutdown: impl Future<Output = ()>)
 where
     S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
+    let port = port.into();
     // Each connection has a receiver.
     let (closing, _) = watch::channel(());
     tokio::select! {
-        never = accept(&listener, limits, &session, &closing) => match never {},
+        never = accept(&port, limits, &session, &closing) => match never {},
         () = shutdown => {}
     }
-    drop(listener);
+    drop(port);
     // An error says that there is no connection.
     let _ = closing.send(());
     let _ = timeout(CLOSE_WAIT, closing.closed()).await;
 }
 
-async fn accept<S, F>(
-    listener: &TcpListener,
-    limits: PortLimits,
-    session: &S,
-    closing: &watch::Sender<()>,
-) -> Infallible
+async fn accept<S, F>(port: &Port, limits: PortLimits, session: &S, closing: &watch::Sender<()>) -> Infallible
 where
     S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
     let places = ConnectionSlots::new(limits);
     loop {
-        match listener.accept().await {
+        match port.listener.accept().await {
             Ok((stream, address)) => {
                 let (place, evicted) = places.enter();
-                let connection = connection(stream, address, place.into(), session.clone(), closing.subscribe());
+                let stranger = Stranger { address, gate: Gate::default(), place: place.into() };
+                let connection =
+                    connection(stream, port.acceptor.clone(), stranger, session.clone(), closing.subscribe());
                 tokio::spawn(async move {
                     tokio::select! {
                         () = connection => {}
@@ -113,21 +113,37 @@ async fn overdue(evicted: oneshot::Receiver<()>) {
     }
 }
 
-/// Carries one connection until its session is over.
+/// Carries one connection from its handshake, if the port has TLS, until its session is over.
 async fn connection<S, F>(
     stream: TcpStream,
-    address: SocketAddr,
-    place: Arc<ConnectionSlot>,
+    acceptor: Option<Acceptor>,
+    stranger: Stranger,
     session: S,
-    mut closing: watch::Receiver<()>,
+    closing: watch::Receiver<()>,
 ) where
     S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
 {
     // Tokens are small and must not wait for each other. A socket that refuses is about to fail anyway.
     let _ = stream.set_nodelay(true);
-    let gate = Gate::default();
-    let stranger = Stranger { address, gate: gate.clone(), place: place.clone() };
+    let Some(acceptor) = acceptor else { return carry(stream, stranger, session, closing).await };
+    match acceptor.accept(stream, |stream| stream).await {
+        Ok(accepted) => carry(accepted.stream, stranger, session, closing).await,
+        Err(why) => tracing::debug!(address = %stranger.address, %why, "a connection is refused"),
+    }
+}
+
+/// Carries one session.
+async fn carry<S, F>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stranger: Stranger,
+    session: S,
+    mut closing: watch::Receiver<()>,
+) where
+    S: Fn(Stranger, Incoming) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Result<Outgoing, Status>> + Send + 'static,
+{
+    let (gate, place) = (stranger.gate.clone(), stranger.place.clone());
     // The first request takes both: a connection carries one session. The sender is dropped with it.
     let (open, mut over) = oneshot::channel::<()>();
     let begin = Mutex::new(Some((stranger, open)));

@@ -59,7 +59,7 @@ impl Echo {
     async fn open(&self, first: &[u8]) -> Result<(Sender<Vec<u8>>, Incoming), Status> {
         let (sender, outgoing) = queue(QUEUE_BYTES);
         sender.try_send(first.to_vec(), 0).expect("it is empty");
-        let (incoming, gate) = open(&self.address.to_string(), outgoing).await?;
+        let (incoming, gate) = open(&self.address.to_string(), None, outgoing).await?;
         gate.open();
         Ok((sender, incoming))
     }
@@ -113,7 +113,7 @@ async fn a_refusal_says_why_at_once_or_later() {
     sender.send(b"enough".to_vec()).await.expect("it is heard");
     let status = next(&mut incoming).await.expect_err("it is over");
     assert_eq!((status.code(), status.message()), (Code::Aborted, "as you say"));
-    let nobody = open("127.0.0.1:1", queue(QUEUE_BYTES).1).await.expect_err("nobody listens");
+    let nobody = open("127.0.0.1:1", None, queue(QUEUE_BYTES).1).await.expect_err("nobody listens");
     assert_eq!(nobody.code(), Code::Unavailable);
 }
 

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -44,7 +44,8 @@ pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
 
 /// Returns the routes of probes, and of what the process tells about itself.
 fn told() -> Router<Arc<App>> {
-    probes().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes))
+    let told = Router::new().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes));
+    probes().merge(told.route_layer(from_fn(ops::certified)))
 }
 
 fn probes() -> Router<Arc<App>> {

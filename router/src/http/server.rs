@@ -3,26 +3,29 @@
 use super::connections::{Connection, Connections};
 use super::patient::Patient;
 use super::unread::{discard, lend};
-use admin::Caller;
+use admin::{Caller, Certified};
 use axum::Router;
 use axum::http::header::{CONNECTION, EXPECT};
 use axum::http::{HeaderValue, Request};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use proto::tls::{Acceptor, Port};
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::metrics;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Time for a new connection to send the head of its first request.
+/// Time for a new connection to send the head of its first request, the handshake of TLS included.
 const FIRST_HEAD_WAIT: Duration = Duration::from_secs(10);
 /// Time for the head of a later request, which begins when the connection is ready for one: an idle connection lives as
 /// long.
@@ -39,7 +42,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Accepts connections and serves them.
 pub(crate) struct Server {
-    listener: TcpListener,
+    port: Port,
     app: Router,
     connections: Arc<Connections>,
     write_wait: Duration,
@@ -49,11 +52,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Makes a server on `listener` with at most `connections_max` connections. Above that, each new one closes one
-    /// that has no open request.
-    pub(crate) fn new(listener: TcpListener, app: Router, connections_max: usize, write_wait: Duration) -> Self {
+    /// Makes a server on `port` with at most `connections_max` connections. Above that, each new one closes one that
+    /// has no open request.
+    pub(crate) fn new(port: Port, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
-        Self { listener, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
+        Self { port, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
     }
 
     /// Lets clients speak HTTP/2, too, where they begin with its preface. A connection that carries streams waits as
@@ -65,7 +68,7 @@ impl Server {
     /// Accepts until dropped. Errors: none; a connection that cannot be accepted is logged.
     pub(crate) async fn accept(&self) -> Infallible {
         loop {
-            match self.listener.accept().await {
+            match self.port.listener.accept().await {
                 Ok((stream, caller)) => {
                     let connection = self.connections.enter().await;
                     tokio::spawn(self.serve(stream, Caller(caller), connection));
@@ -88,44 +91,25 @@ impl Server {
         // Tokens are small and must not wait for each other. A socket that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let begun = Arc::new(Notify::new());
-        let service = {
-            let (app, connection, begun) =
-                (TowerToHyperService::new(self.app.clone()), connection.clone(), begun.clone());
-            service_fn(move |request: Request<Incoming>| {
-                begun.notify_one();
-                let waits_for_word = request.headers().contains_key(EXPECT);
-                let (mut request, unread) = lend(request);
-                request.extensions_mut().insert(connection.clone());
-                request.extensions_mut().insert(caller);
-                let (answer, connection) = (app.call(request), connection.clone());
-                async move {
-                    let mut answer = answer.await?;
-                    connection.answered();
-                    if let Some(rest) = unread.rest() {
-                        if waits_for_word {
-                            // Whether it sends the body now is the client's choice: what comes next may be either.
-                            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                        }
-                        tokio::spawn(discard(rest));
-                    }
-                    Ok::<_, Infallible>(answer)
-                }
-            })
-        };
+        let asks = Asks { app: self.app.clone(), caller, connection: connection.clone(), begun: begun.clone() };
         let (watcher, speaks_http2, write_wait) = (self.graceful.watcher(), self.speaks_http2, self.write_wait);
+        let acceptor = self.port.acceptor.clone();
         let served = async move {
-            let is_http2 = speaks_http2 && begins_http2(&stream).await;
-            let stream = TokioIo::new(Patient::new(stream, write_wait));
-            if is_http2 {
-                return watcher.watch(http2_limits().serve_connection(stream, service)).await;
+            let patient = |stream| Patient::new(stream, write_wait);
+            let Some(acceptor) = acceptor else {
+                let is_http2 = speaks_http2 && begins_http2(&stream).await;
+                return speak(patient(stream), is_http2, asks.service(Certified::Unasked), watcher).await;
+            };
+            match acceptor.accept(stream, patient).await {
+                Ok(accepted) => {
+                    let certified = certified(&acceptor, accepted.is_certified);
+                    speak(accepted.stream, accepted.is_http2, asks.service(certified), watcher).await;
+                }
+                Err(why) => {
+                    metrics::tls_refused(why.reason()).increment(1);
+                    tracing::debug!(address = %caller.0, %why, "a connection is refused");
+                }
             }
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_WAIT)
-                .max_header_size(HEAD_BYTES_MAX)
-                .max_buf_size(CONNECTION_BUFFER_BYTES)
-                .serve_connection(stream, service);
-            watcher.watch(served).await
         };
         async move {
             let silent = async {
@@ -134,9 +118,7 @@ impl Server {
                 }
             };
             tokio::select! {
-                ended = served => if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection broke");
-                },
+                () = served => {}
                 () = silent => tracing::debug!("a connection without a request is closed"),
                 () = connection.must_close() => metrics::connections_evicted().increment(1),
             }
@@ -145,8 +127,84 @@ impl Server {
 
     /// Closes the listener and idle connections, and waits a short time for those that still write.
     pub(crate) async fn close(self) {
-        drop(self.listener);
+        drop(self.port);
         let _ = timeout(CLOSE_WAIT, self.graceful.shutdown()).await;
+    }
+}
+
+/// What the requests of a connection are answered by.
+struct Asks {
+    app: Router,
+    caller: Caller,
+    connection: Arc<Connection>,
+    /// Told of each request.
+    begun: Arc<Notify>,
+}
+
+impl Asks {
+    /// Returns the service of a connection whose other end is known so.
+    fn service(
+        self,
+        certified: Certified,
+    ) -> impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static> + Send {
+        let Self { app, caller, connection, begun } = self;
+        let app = TowerToHyperService::new(app);
+        service_fn(move |request: Request<Incoming>| {
+            begun.notify_one();
+            let waits_for_word = request.headers().contains_key(EXPECT);
+            let (mut request, unread) = lend(request);
+            request.extensions_mut().insert(connection.clone());
+            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(certified);
+            let (answer, connection) = (app.call(request), connection.clone());
+            async move {
+                let mut answer = answer.await?;
+                connection.answered();
+                if let Some(rest) = unread.rest() {
+                    if waits_for_word {
+                        // Whether it sends the body now is the client's choice: what comes next may be either.
+                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    tokio::spawn(discard(rest));
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        })
+    }
+}
+
+/// Returns what a port with TLS knows of the other end.
+fn certified(acceptor: &Acceptor, is_certified: bool) -> Certified {
+    match (acceptor.asks_for_certificates(), is_certified) {
+        (false, _) => Certified::Unasked,
+        (true, false) => Certified::No,
+        (true, true) => Certified::Yes,
+    }
+}
+
+/// Carries a connection to its end.
+async fn speak<S>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    is_http2: bool,
+    service: S,
+    watcher: Watcher,
+) where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static>,
+{
+    let stream = TokioIo::new(stream);
+    let ended = if is_http2 {
+        watcher.watch(http2_limits().serve_connection(stream, service)).await
+    } else {
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_WAIT)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(CONNECTION_BUFFER_BYTES)
+            .serve_connection(stream, service);
+        watcher.watch(served).await
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection broke");
     }
 }
 
@@ -194,13 +252,14 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_request_lives_shorter_than_one_that_had_one() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
-        let server = Server::new(listener, Router::new(), 1, Duration::from_secs(30));
+        let server = Server::new(listener.into(), Router::new(), 1, Duration::from_secs(30));
         let client = async {
             let mut stream = TcpStream::connect(address).await.expect("the server listens");
             let began = Instant::now();

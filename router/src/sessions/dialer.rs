@@ -10,6 +10,7 @@ use crate::clock::Draw;
 use discovery::{Change, Discovery, Entry, Key, Member};
 use domain::Secrets;
 use domain::session::{ModelShape, ToWorker};
+use proto::tls::Connector;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -52,9 +53,9 @@ impl Dialer {
         (Self { links, roster: Arc::new(Roster::new(shape, service)) }, Sessions { links: receiver, service: seen })
     }
 
-    /// Keeps a session with every worker that `source` lists, until dropped. A worker that is not listed any more
-    /// keeps its session for as long as that lasts, and is forgotten with it.
-    pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets) -> Infallible {
+    /// Keeps a session with every worker that `source` lists, until dropped; over TLS if that is there. A worker that
+    /// is not listed any more keeps its session for as long as that lasts, and is forgotten with it.
+    pub async fn follow(&self, mut source: impl Discovery, secrets: Secrets, tls: Option<Connector>) -> Infallible {
         let router = Draw::new().random();
         let mut followed = BTreeMap::<Key, watch::Sender<Option<Member>>>::new();
         // They end with this.
@@ -82,9 +83,10 @@ impl Dialer {
                 (None, Some(member)) => {
                     let (sender, listed) = watch::channel(Some(member));
                     followed.insert(key.clone(), sender);
-                    let (dialer, secrets) = (self.clone(), secrets.clone());
+                    let (dialer, secrets, tls) = (self.clone(), secrets.clone(), tls.clone());
                     tasks.spawn(async move {
-                        dialer.keep_listed(listed, &secrets, router).await;
+                        let remote = |member| Remote::new(member, secrets.clone(), tls.clone(), router);
+                        dialer.keep_listed(listed, remote).await;
                         key
                     });
                 }
@@ -94,11 +96,11 @@ impl Dialer {
     }
 
     /// Keeps a session with a worker of a directory, until it is not listed and has no session.
-    async fn keep_listed(&self, mut listed: watch::Receiver<Option<Member>>, secrets: &Secrets, router: u64) {
+    async fn keep_listed(&self, mut listed: watch::Receiver<Option<Member>>, remote: impl Fn(Member) -> Remote) {
         let mut redial = Redial::new();
         loop {
             let Some(member) = listed.borrow_and_update().clone() else { return };
-            let remote = Remote::new(member, secrets.clone(), router);
+            let remote = remote(member);
             let began = Instant::now();
             let session = self.session(&remote).await;
             let Some(pause) = redial.after(&remote.name(), session, began.elapsed()) else { continue };

@@ -8,6 +8,7 @@ use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorke
 use futures_util::FutureExt;
 use proto::queue::{Sender, queue};
 use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
+use proto::tls::Connector;
 use tokio::time::timeout;
 
 /// A worker of a directory.
@@ -15,14 +16,15 @@ use tokio::time::timeout;
 pub(super) struct Remote {
     member: Member,
     secrets: Secrets,
+    tls: Option<Connector>,
     /// This life of the router.
     router: u64,
 }
 
 impl Remote {
-    /// Makes a worker of the cluster with these secrets.
-    pub(super) fn new(member: Member, secrets: Secrets, router: u64) -> Self {
-        Self { member, secrets, router }
+    /// Makes a worker of the cluster with these secrets, which is dialed over TLS if that is there.
+    pub(super) fn new(member: Member, secrets: Secrets, tls: Option<Connector>, router: u64) -> Self {
+        Self { member, secrets, tls, router }
     }
 
     async fn begin(&self) -> Result<Dialed, DialError> {
@@ -35,7 +37,7 @@ impl Remote {
             sender.try_send(bytes, 0).map_err(|_| DialError::Unreachable("the session ended at once".to_owned()))
         };
         say(ToWorker::Hello(router))?;
-        let opened = proto::rpc::open(self.member.address.as_str(), outgoing).await;
+        let opened = proto::rpc::open(self.member.address.as_str(), self.tls.as_ref(), outgoing).await;
         let (mut incoming, gate) = opened.map_err(|status| failed(&status))?;
         let FromWorker::Challenge(worker) = hear(&mut incoming).await? else {
             return Err(DialError::Refused("the worker does not begin with a challenge".to_owned()));

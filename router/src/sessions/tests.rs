@@ -131,7 +131,7 @@ impl Discovery for Written {
 fn follow_written() -> (Sessions, mpsc::UnboundedSender<Change>) {
     let (dialer, sessions) = Dialer::new(SHAPE);
     let (write, written) = mpsc::unbounded_channel();
-    tokio::spawn(async move { dialer.follow(Written(written), secrets()).await });
+    tokio::spawn(async move { dialer.follow(Written(written), secrets(), None).await });
     (sessions, write)
 }
 
@@ -140,7 +140,7 @@ fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let (dialer, sessions) = Dialer::new(SHAPE);
     let list = StaticList::parse(&list).expect("addresses");
-    tokio::spawn(async move { dialer.follow(list, secrets()).await });
+    tokio::spawn(async move { dialer.follow(list, secrets(), None).await });
     sessions
 }
 
@@ -154,7 +154,7 @@ async fn link(sessions: &mut Sessions) -> WorkerLink {
 async fn error(manner: Manner) -> String {
     let (listener, address) = port().await;
     let _worker = worker(listener, manner, 1, SERVED).await;
-    let remote = remote::Remote::new(member(0, address, None), secrets(), 1);
+    let remote = remote::Remote::new(member(0, address, None), secrets(), None, 1);
     remote.dial().await.err().expect("no session").to_string()
 }
 

@@ -125,7 +125,7 @@ impl World {
         let listen = async || TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let (api, ops) = (listen().await, listen().await);
         let [address, ops_address] = [&api, &ops].map(|listener| listener.local_addr().expect("it is bound"));
-        let listeners = Listeners { api, ops: Some(ops) };
+        let listeners = Listeners { api: api.into(), ops: Some(ops.into()) };
         let mut config = config();
         change(&mut config);
         let (stop, stopped) = oneshot::channel::<()>();

@@ -12,6 +12,7 @@ use proto::session::{decode_from_worker, encode_to_worker};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
@@ -62,7 +63,7 @@ impl Door {
     async fn say(&self, first: Vec<u8>) -> Result<(Sender<Vec<u8>>, Incoming), Status> {
         let (sender, outgoing) = queue(QUEUE_BYTES);
         sender.try_send(first, 0).expect("it is empty");
-        let (incoming, gate) = proto::rpc::open(&self.address.to_string(), outgoing).await?;
+        let (incoming, gate) = proto::rpc::open(&self.address.to_string(), None, outgoing).await?;
         gate.open();
         Ok((sender, incoming))
     }

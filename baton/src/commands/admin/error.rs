@@ -1,16 +1,35 @@
 //! How asking a cluster fails, as the person who typed it sees it.
 
+use proto::tls::explain;
+use std::io;
+use std::path::PathBuf;
 use tonic::{Code, Status};
 
 /// Why a cluster was asked in vain.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
     /// The address is none.
-    #[error("--server {0}: no address such as http://127.0.0.1:8001{1}")]
-    Url(String, &'static str),
+    #[error("--server {0}: no address such as http://127.0.0.1:8001")]
+    Url(String),
     /// The key is none.
     #[error("--key, or BATON_KEY: a key has visible characters of ASCII alone, as `baton keys add` prints it")]
     Key,
+    /// A file with a certificate or a key cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A process answers, and one of the two ends refuses the other's certificate, or has none.
+    #[error("{server}: {why}")]
+    Tls {
+        /// The address that was given.
+        server: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// No process answers there.
     #[error(
         "{server} is not reached: {why}. Is a router or worker up? --server names its operations listener \
@@ -47,6 +66,9 @@ impl AdminError {
     /// Returns the error of a call that `server` answered so.
     pub(super) fn of_call(server: &str, status: Status) -> Self {
         let server = server.to_owned();
+        if let Some(why) = explain(&status) {
+            return Self::Tls { server, why };
+        }
         // What the server itself answers has no cause; what the connection says has one.
         let cause = std::error::Error::source(&status).map(|cause| root(cause).to_string());
         match (status.code(), cause) {
@@ -62,8 +84,8 @@ impl AdminError {
     /// refused.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Url(..) | Self::Key => 2,
-            Self::Unreached { .. } | Self::NoService { .. } => 1,
+            Self::Url(_) | Self::Key | Self::File { .. } => 2,
+            Self::Unreached { .. } | Self::NoService { .. } | Self::Tls { .. } => 1,
             Self::Call { status, .. } => match status.code() {
                 Code::InvalidArgument => 2,
                 Code::NotFound => 3,

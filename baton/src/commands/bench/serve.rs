@@ -78,6 +78,7 @@ fn settings(asked: &ServeBench) -> Result<Settings, CommandError> {
     let wrong = |error| CommandError::Usage(format!("--extra is no JSON object: {error}").into());
     Ok(Settings {
         url: asked.url.clone(),
+        ca: asked.ca.clone(),
         model: asked.model.clone(),
         api: match asked.api {
             BenchApi::Completions => Api::Completions,

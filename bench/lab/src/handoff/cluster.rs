@@ -129,6 +129,7 @@ fn settings(url: &str, prompt: u32, answer: u32, seed: u64) -> Settings {
     let tokens = |count: u32| Spread::constant(count.into());
     Settings {
         url: url.to_owned(),
+        ca: None,
         model: None,
         api: Api::Completions,
         arrivals: Arrivals::Closed { concurrency: 1 },

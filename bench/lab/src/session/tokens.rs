@@ -67,7 +67,7 @@ async fn tokens() -> Result<Cost, Box<dyn Error>> {
     let said = sender.try_send(proto::session::encode_to_worker(&ToWorker::Heartbeat), 0);
     said.map_err(|_| "an empty queue is full")?;
     let (began, cpu) = (Instant::now(), cpu_seconds());
-    let (mut incoming, gate) = proto::rpc::open(&address, outgoing).await?;
+    let (mut incoming, gate) = proto::rpc::open(&address, None, outgoing).await?;
     gate.open();
     let mut rows = 0;
     while let Some(bytes) = incoming.message().await? {

@@ -19,6 +19,7 @@ type Asked = Arc<Mutex<Vec<Value>>>;
 fn settings(requests: u64) -> Settings {
     Settings {
         url: String::new(),
+        ca: None,
         model: None,
         api: Api::Completions,
         arrivals: Arrivals::Closed { concurrency: 3 },

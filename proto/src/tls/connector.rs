@@ -1,0 +1,31 @@
+//! The end that dials.
+
+use super::Tls;
+use rustls::pki_types::ServerName;
+use std::io;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Dials workers, with the certificate as it is now. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    tls: Tls,
+}
+
+impl Connector {
+    pub(super) fn new(tls: Tls) -> Self {
+        Self { tls }
+    }
+
+    /// Begins TLS with the worker at `address` (`host:port`), whose certificate must be for the configured name, or for
+    /// the host. Errors: [`explain`](super::explain) says what is wrong with its certificate, or with ours.
+    pub(crate) async fn connect(&self, address: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+        let name = self.tls.0.files.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| io::Error::other(format!("{name:?} is no name that a certificate can be for")))?;
+        let config = self.tls.current().connects.ok_or_else(|| io::Error::other("no authorities"))?;
+        TlsConnector::from(config).connect(name, stream).await
+    }
+}
