@@ -31,7 +31,7 @@ pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
 
 /// A server that is asked.
 struct Asked {
-    client: Client,
+    client: connection::Client,
     server: String,
     json: bool,
 }
