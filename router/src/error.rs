@@ -224,6 +224,11 @@ impl ApiError {
         if self.kind == Kind::Request { Outcome::Invalid } else { Outcome::Rejected }
     }
 
+    /// Returns its `code`, if it has one.
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
     /// Appends the body: `{"error":{...}}`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let inner = Inner { message: &self.message, kind: self.kind, param: self.param.as_deref(), code: self.code };

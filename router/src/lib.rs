@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod api;
 mod brain;
@@ -14,6 +15,7 @@ pub mod fuzzing;
 mod http;
 mod keys;
 mod operated;
+mod record;
 mod serve;
 mod sessions;
 

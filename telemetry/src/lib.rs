@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod aliases;
 mod declared;
 pub mod failpoint;
 mod install;
@@ -10,6 +11,7 @@ pub mod metrics;
 mod series;
 pub mod timeline;
 
+pub use aliases::{ALIASES, Alias};
 pub use install::{MetricsHandle, install};
 pub use series::Series;
 

@@ -111,6 +111,17 @@ declare! {
     /// 1 for each worker that has a session with the router.
     series Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
 
+    /// Sequences that wait on the router's workers, as last reported, and requests that wait in the router for a decode
+    /// worker.
+    gauge Count "baton_fleet_waiting" fleet_waiting();
+    /// Sequences that run on the router's workers, as last reported.
+    gauge Count "baton_fleet_running" fleet_running();
+    /// Share of the KV blocks of the router's decode workers that sequences use, from 0 to 1, as last reported. Blocks
+    /// that can be evicted count as free.
+    gauge Count "baton_fleet_kv_used_ratio" fleet_kv_used();
+    /// Always 1. The labels are the tokens of a KV block, and the number of blocks of the router's decode workers.
+    series Count "baton_fleet_kv_info" fleet_kv_info(block_tokens: u64, blocks: u64);
+
     /// Entries of the router's prefix index: `used`, and the `budget` (`placement.index_blocks_max`).
     gauge Count "baton_router_index_blocks" router_index_blocks(kind: &'static str);
     /// Approximate memory of the router's prefix index: `used`, and the `budget`.
@@ -275,6 +286,20 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns its name, as the label has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Client => "client",
+            Self::Deadline => "deadline",
+            Self::Worker => "worker",
+            Self::Us => "us",
+            Self::Rejected => "rejected",
+            Self::Invalid => "invalid",
+        }
+    }
+
     /// Returns the outcome that `end` stands for.
     pub fn of(end: &End) -> Self {
         match (end.finish, end.by) {
@@ -379,6 +404,12 @@ impl Label for String {
     }
 }
 
+impl Label for u64 {
+    fn text(self) -> SharedString {
+        self.to_string().into()
+    }
+}
+
 impl Label for WorkerId {
     fn text(self) -> SharedString {
         self.to_string().into()
@@ -388,6 +419,12 @@ impl Label for WorkerId {
 impl Label for GroupId {
     fn text(self) -> SharedString {
         self.to_string().into()
+    }
+}
+
+impl Label for Outcome {
+    fn text(self) -> SharedString {
+        SharedString::const_str(self.name())
     }
 }
 
@@ -403,10 +440,6 @@ macro_rules! labels {
 
 labels! {
     Role { Prefill = "prefill", Decode = "decode" }
-    Outcome {
-        Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
-        Rejected = "rejected", Invalid = "invalid"
-    }
     RecordState { Free = "free", Writing = "writing", Held = "held" }
     SlabKind { Live = "live", Adopted = "adopted", Foreign = "foreign" }
     BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }

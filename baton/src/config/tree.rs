@@ -439,6 +439,12 @@ tree! {
         /// worker drops the router's requests. It must be at least three times `session.heartbeat_ms`.
         silence_ms: u64 = 5000,
     }
+    /// Metrics, at the operations listeners.
+    metrics: Metrics {
+        /// Whether routers also show metrics under the names of the InferencePool's model-server protocol, such as
+        /// `vllm:num_requests_waiting`: `true` or `false`.
+        vllm_aliases: bool = true,
+    }
     /// The log, on standard error.
     log: Log {
         /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,router=debug`.

@@ -24,6 +24,14 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Returns its path.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completion => "/v1/completions",
+        }
+    }
+
     /// Returns the field that holds the prompt.
     fn prompt_field(self) -> &'static str {
         match self {

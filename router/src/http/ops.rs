@@ -37,7 +37,7 @@ pub async fn serve_ops(
     let app = Router::new()
         .route("/live", get(live))
         .route("/ready", get(ready))
-        .route("/metrics", get(async move || text(&metrics)))
+        .route("/metrics", get(async move || text(metrics.render())))
         .route("/lanes", get(lanes))
         .merge(operators);
     let server = Server::new(listener, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
@@ -64,8 +64,8 @@ pub(super) async fn live() -> &'static str {
 }
 
 /// Answers with the metrics, as Prometheus reads them.
-pub(super) fn text(metrics: &MetricsHandle) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+pub(super) fn text(metrics: String) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics).into_response()
 }
 
 /// Answers why lanes to peers are passed over, in words.
