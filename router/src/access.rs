@@ -1,4 +1,5 @@
-//! One line of the log for each request, at its end: which request it was, what it took, and where it was served.
+//! One line of the log for each request, at its end: which request it was, what it took, and where it was served. If
+//! it is traced, also its spans.
 //!
 //! A request is over when its [`Access`] is dropped for the last time. The handler that answers it holds one, and so
 //! does the record of each of its prompts. So the line comes once, however the request ends: also when its client hung
@@ -6,12 +7,14 @@
 //!
 //! What is deliberately absent: prompts, answers, keys, and the words of errors, which may repeat what the client sent.
 
+use crate::api::Endpoint;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::keys::Key;
 use crate::record::Record;
+use crate::traced::{Told, Trace};
 use axum::http::StatusCode;
-use domain::{RequestId, Time};
+use domain::{RequestId, Time, TraceContext};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use telemetry::metrics::Outcome;
@@ -21,10 +24,11 @@ use tracing::Level;
 #[derive(Debug)]
 pub(crate) struct Access {
     id: RequestId,
-    path: &'static str,
+    endpoint: Endpoint,
     model: String,
     clock: Clock,
     arrived: Time,
+    trace: Option<Trace>,
     known: Mutex<Known>,
 }
 
@@ -41,9 +45,15 @@ struct Known {
 }
 
 impl Access {
-    /// Begins with a request for `path`, which arrives now.
-    pub(crate) fn begin(id: RequestId, path: &'static str, model: String, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { id, path, model, clock, arrived: clock.now(), known: Mutex::default() })
+    /// Begins with a request to `endpoint`, which arrives now.
+    pub(crate) fn begin(
+        id: RequestId,
+        endpoint: Endpoint,
+        model: String,
+        clock: Clock,
+        trace: Option<Trace>,
+    ) -> Arc<Self> {
+        Arc::new(Self { id, endpoint, model, clock, arrived: clock.now(), trace, known: Mutex::default() })
     }
 
     /// Returns the id that the client knows.
@@ -54,6 +64,11 @@ impl Access {
     /// Returns when the request arrived.
     pub(crate) fn arrived(&self) -> Time {
         self.arrived
+    }
+
+    /// Returns the request's place in its trace, if it is traced.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
+        self.trace.map(|trace| trace.own)
     }
 
     /// Notes the key that the request showed.
@@ -86,6 +101,9 @@ impl Drop for Access {
         if tracing::enabled!(Level::INFO) {
             self.tell();
         }
+        if let Some(trace) = self.trace {
+            self.export(trace);
+        }
     }
 }
 
@@ -101,7 +119,7 @@ impl Access {
             request = %self.id,
             tenant,
             model = self.model,
-            path = self.path,
+            path = self.endpoint.path(),
             status,
             outcome = outcome(prompts, *refused).name(),
             code = refused.and_then(|(_, code)| code),
@@ -115,6 +133,25 @@ impl Access {
             decode = last.map(|placed| &*placed.decode_name),
             "request over"
         );
+    }
+
+    /// Sends the request's spans.
+    fn export(&self, trace: Trace) {
+        let Known { tenant, status, refused, prompts } = &*self.known();
+        let told = Told {
+            id: self.id,
+            path: self.endpoint.path(),
+            operation: self.endpoint.operation(),
+            model: &self.model,
+            tenant,
+            arrived: self.arrived,
+            ended: self.clock.now(),
+            status: *status,
+            outcome: outcome(prompts, *refused),
+            code: refused.and_then(|(_, code)| code),
+            prompts,
+        };
+        trace.export(&told, |time| self.clock.unix_ns(time));
     }
 }
 

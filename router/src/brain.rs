@@ -331,8 +331,9 @@ impl Brain {
 
     fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, told: &mut Told) {
         match command {
-            Command::Send { worker, message } => {
-                if let ToWorker::Submit(submit) = &message {
+            Command::Send { worker, mut message } => {
+                if let ToWorker::Submit(submit) = &mut message {
+                    submit.trace = self.explained.trace(submit.request);
                     let decision = self.placement.explain(submit.request);
                     self.explained.submitted(now, worker, submit, decision, &self.names);
                 }

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::record::{Placed, Record};
 use domain::session::{Assignment, Submit};
-use domain::{Choice, End, Ender, Finish, Request, RequestId, Time, WorkerId};
+use domain::{Choice, End, Ender, Finish, Request, RequestId, Time, TraceContext, WorkerId};
 use placement::{Decision, Usage};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -79,6 +79,11 @@ impl Explained {
         let (epoch, decode_name) = (submit.epoch, name(decode));
         record.placements.push_back(Placed { at: now, epoch, decode, decode_name, prefill_name, decision });
         record.placements_total += 1;
+    }
+
+    /// Returns the place of an open request in its trace, if it is traced.
+    pub(crate) fn trace(&self, request: RequestId) -> Option<TraceContext> {
+        self.open.get(&request).and_then(|(_, access)| access.context())
     }
 
     /// Notes that the client gets a token of a choice.

@@ -18,6 +18,7 @@ mod operated;
 mod record;
 mod serve;
 mod sessions;
+mod traced;
 
 pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig};

@@ -106,6 +106,8 @@ declare! {
     counter Count "baton_replays_total" replays();
     /// Running sequences that another worker took over without computing anything again.
     counter Count "baton_moves_total" moves();
+    /// Spans of traces: `sent` to the collector, or `dropped` because it did not take them or too many waited.
+    counter Count "baton_trace_spans_total" trace_spans(result: &'static str);
     /// Outdated messages that were refused, by what was outdated.
     counter Count "baton_stale_messages_total" stale_messages(kind: Stale);
     /// 1 for each worker that has a session with the router.

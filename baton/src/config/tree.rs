@@ -445,6 +445,15 @@ tree! {
         /// `vllm:num_requests_waiting`: `true` or `false`.
         vllm_aliases: bool = true,
     }
+    /// Traces of requests, sent to an OpenTelemetry collector.
+    traces: Traces {
+        /// Address of the collector, which takes OTLP over HTTP: `http://127.0.0.1:4318`, say. Set it for routers and
+        /// workers. Empty: nothing is traced.
+        endpoint: String = String::new(),
+        /// Share of the requests that a router traces, from 0 to 1. Of requests with the header `traceparent`, their
+        /// client decides.
+        sample: f64 = 1.0,
+    }
     /// The log, on standard error.
     log: Log {
         /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,router=debug`.

@@ -133,7 +133,7 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let ask = ask(Endpoint::Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
-    let _access = Access::begin(RequestId(1), "/v1/completions", "tiny-rust".into(), Clock::new());
+    let _access = Access::begin(RequestId(1), Endpoint::Completion, "tiny-rust".into(), Clock::new(), None);
     let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, _access };
     let run = Run::new(&ask, &card(), waiting, Admission::free());
     let head = Head { endpoint: Endpoint::Completion, id: "ID".into(), created: 0, model: "tiny-rust".into() };

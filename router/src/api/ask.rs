@@ -32,6 +32,14 @@ impl Endpoint {
         }
     }
 
+    /// Returns what it does, in the words of OpenTelemetry.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completion => "text_completion",
+        }
+    }
+
     /// Returns the field that holds the prompt.
     fn prompt_field(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::Endpoint;
 use crate::clock::Clock;
 use domain::{Epoch, SamplingParams};
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn request(id: u64) -> Request {
 }
 
 fn access(id: u64) -> Arc<Access> {
-    Access::begin(RequestId(id), "/v1/completions", "tiny-rust".to_owned(), Clock::new())
+    Access::begin(RequestId(id), Endpoint::Completion, "tiny-rust".to_owned(), Clock::new(), None)
 }
 
 fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
@@ -32,6 +33,7 @@ fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
         lease: Duration::from_secs(1),
         tenant: String::new(),
         holder: None,
+        trace: None,
     }
 }
 

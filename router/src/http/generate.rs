@@ -13,6 +13,7 @@ use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
 use crate::keys::{Admission, Key};
+use crate::traced::{TRACEPARENT, Trace};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderValue;
@@ -28,7 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 /// Answers a request to `endpoint`. The answer tells what is left to the request's key.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
     let name: RequestId = *request.extensions().get().expect("every request has its id");
-    let access = Access::begin(name, endpoint.path(), app.card.name.clone(), app.clock);
+    let trace = Trace::begin(request.headers());
+    let access = Access::begin(name, endpoint, app.card.name.clone(), app.clock, trace);
     let key = app.config.keys.find(request.headers());
     let (answered, key) = match key {
         Ok(key) => {
@@ -43,6 +45,10 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
     let mut response = answered.inspect_err(|error| access.refused(error)).into_response();
     if let Some(key) = key {
         key.tell(response.headers_mut());
+    }
+    if let Some(context) = access.context() {
+        let value = HeaderValue::from_str(&context.to_traceparent()).expect("digits are ASCII");
+        response.headers_mut().insert(TRACEPARENT, value);
     }
     access.answered(response.status());
     response
