@@ -140,8 +140,7 @@ impl Access {
         let Known { tenant, status, refused, prompts } = &*self.known();
         let told = Told {
             id: self.id,
-            path: self.endpoint.path(),
-            operation: self.endpoint.operation(),
+            endpoint: self.endpoint,
             model: &self.model,
             tenant,
             arrived: self.arrived,

@@ -1,6 +1,7 @@
 //! A request that is over, as spans of OpenTelemetry: one for the whole, and one for the time that each of its prompts
 //! waited for workers. Workers send spans of their own, below the first one.
 
+use crate::api::Endpoint;
 use crate::record::Record;
 use axum::http::HeaderMap;
 use domain::{RequestId, Time, TraceContext};
@@ -22,9 +23,7 @@ pub(crate) struct Trace {
 /// What the spans say of a request.
 pub(crate) struct Told<'a> {
     pub(crate) id: RequestId,
-    pub(crate) path: &'static str,
-    /// What it does, in the words of OpenTelemetry.
-    pub(crate) operation: &'static str,
+    pub(crate) endpoint: Endpoint,
     pub(crate) model: &'a str,
     pub(crate) tenant: &'a str,
     pub(crate) arrived: Time,
@@ -62,12 +61,12 @@ impl Trace {
             let context = traces::below(self.own);
             spans.push(span(context, Some(self.own.span), "queue".to_owned(), record.arrived, until));
         }
-        let name = format!("{} {}", told.operation, told.model);
+        let name = format!("{} {}", told.endpoint.operation(), told.model);
         spans.push(Span {
             is_answer: true,
             attributes: told.attributes(),
             events: told.prompts.iter().flat_map(|record| events(record, &at_ns)).collect(),
-            error: told.error(),
+            error: told.error().filter(|_| told.is_fault()),
             ..span(self.own, self.parent, name, told.arrived, told.ended)
         });
         traces::export(spans);
@@ -81,22 +80,29 @@ impl Told<'_> {
         let finish = |outcome| matches!(outcome, Outcome::Stop | Outcome::Length).then(|| outcome.name().to_owned());
         let finishes = self.prompts.iter().filter_map(|record| record.outcome.and_then(finish)).collect();
         let mut attributes = vec![
-            ("gen_ai.operation.name", self.operation.into()),
+            ("gen_ai.operation.name", self.endpoint.operation().into()),
             ("gen_ai.provider.name", "baton".into()),
             ("gen_ai.request.model", self.model.into()),
             ("gen_ai.response.model", self.model.into()),
-            ("gen_ai.response.id", self.id.to_string().as_str().into()),
+            ("gen_ai.response.id", Value::Text(self.endpoint.answer_id(self.id))),
             ("gen_ai.response.finish_reasons", Value::Texts(finishes)),
             ("gen_ai.usage.input_tokens", sum(&mut self.prompts.iter().map(|record| record.prompt_tokens))),
             ("gen_ai.usage.cache_read.input_tokens", sum(&mut usages().map(|usage| usage.cached_tokens))),
             ("gen_ai.usage.output_tokens", sum(&mut usages().map(|usage| usage.output_tokens))),
-            ("url.path", self.path.into()),
+            ("url.path", self.endpoint.path().into()),
+            ("baton.request", Value::Text(self.id.to_string())),
             ("baton.tenant", self.tenant.into()),
             ("baton.outcome", self.outcome.name().into()),
         ];
         attributes.extend(self.status.map(|status| ("http.response.status_code", u64::from(status).into())));
         attributes.extend(self.error().map(|error| ("error.type", Value::Text(error))));
         attributes
+    }
+
+    /// Returns whether the service is at fault, and not the client.
+    fn is_fault(&self) -> bool {
+        let fails = matches!(self.outcome, Outcome::Worker | Outcome::Deadline | Outcome::Us);
+        fails || self.status.is_some_and(|status| status >= 500)
     }
 
     /// Returns why the request failed, if it did, as a kind. That its client hung up is no failure.

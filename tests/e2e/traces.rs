@@ -64,7 +64,8 @@ fn a_request_is_one_trace_over_all_processes() {
     assert_eq!(said("gen_ai.usage.input_tokens"), usage["prompt_tokens"].to_string());
     assert_eq!(said("gen_ai.usage.output_tokens"), usage["completion_tokens"].to_string());
     assert_eq!((said("gen_ai.response.finish_reasons"), said("http.response.status_code")), ("length", "200"));
-    assert_eq!(said("gen_ai.response.id"), request);
+    assert_eq!(said("gen_ai.response.id"), answer.json()["id"]);
+    assert_eq!(said("baton.request"), request);
     assert_eq!(root.events, ["placed", "first token", "taken over"]);
 
     let (prefill, decode) = (one(&spans, "prefill"), one(&spans, "decode"));

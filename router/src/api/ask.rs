@@ -6,7 +6,7 @@ use super::options::Options;
 use super::{chat, completion};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use domain::{SamplingParams, Token};
+use domain::{RequestId, SamplingParams, Token};
 use std::sync::Arc;
 
 /// Longest body whose text may be tokenized while others wait.
@@ -30,6 +30,15 @@ impl Endpoint {
             Self::Chat => "/v1/chat/completions",
             Self::Completion => "/v1/completions",
         }
+    }
+
+    /// Returns the `id` of the answer to a request.
+    pub(crate) fn answer_id(self, id: RequestId) -> String {
+        let prefix = match self {
+            Self::Chat => "chatcmpl",
+            Self::Completion => "cmpl",
+        };
+        format!("{prefix}-{:016x}", id.0)
     }
 
     /// Returns what it does, in the words of OpenTelemetry.

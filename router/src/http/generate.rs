@@ -66,8 +66,7 @@ async fn answer(
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
-    let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
-    let id = format!("{prefix}-{:016x}", access.id().0);
+    let id = endpoint.answer_id(access.id());
     let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
     let logprobs = ask.options.params.logprobs.is_some();
     if !ask.options.stream {
