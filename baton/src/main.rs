@@ -21,6 +21,7 @@ use cli::{BenchCommand, Cli, Command, ConfigCommand, KeysCommand, ModelCommand};
 use config::{Config, Flags};
 use domain::session::Role;
 use error::CommandError;
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,14 +37,10 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
-        Command::Serve(settings) => run::serve(&begin(settings.flags())?).map_err(CommandError::Failed),
-        Command::Router(settings) => run::router(&begin(settings.flags())?).map_err(CommandError::Failed),
-        Command::PrefillWorker(settings) => {
-            run::worker(&begin(settings.flags())?, Role::Prefill).map_err(CommandError::Failed)
-        }
-        Command::DecodeWorker(settings) => {
-            run::worker(&begin(settings.flags())?, Role::Decode).map_err(CommandError::Failed)
-        }
+        Command::Serve(settings) => serving(settings.flags(), run::serve),
+        Command::Router(settings) => serving(settings.flags(), run::router),
+        Command::PrefillWorker(settings) => serving(settings.flags(), |config| run::worker(config, Role::Prefill)),
+        Command::DecodeWorker(settings) => serving(settings.flags(), |config| run::worker(config, Role::Decode)),
         Command::Admin(args) => commands::admin::admin(args),
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
             commands::config::markdown(&config::load(&settings.flags())?)
@@ -71,15 +68,20 @@ fn run(cli: Cli) -> Result<(), CommandError> {
     }
 }
 
-/// Returns the settings of a command that serves; the log is open from here on.
-fn begin(flags: Flags) -> Result<Config, CommandError> {
+/// Runs a command that serves, with its settings. The log is open from here on, and requests are traced.
+fn serving(flags: Flags, serve: impl FnOnce(&Config) -> Result<(), Box<dyn Error>>) -> Result<(), CommandError> {
     let config = config::load(&flags)?.checked()?;
     if flags.until_closed {
         run::end_with_input();
     }
-    let log = &config.log;
+    let Config { log, traces, .. } = &config;
+    let wrong = |error: Box<dyn Error>| CommandError::Usage(error);
+    let is_traced = !traces.endpoint.is_empty();
+    // Dropped at the end: what was traced last is sent.
+    let exporting = is_traced.then(|| telemetry::traces::start(&traces.endpoint, traces.sample)).transpose();
+    let _exporting = exporting.map_err(|error| wrong(error.into()))?;
     let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
     telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
-        .map_err(|error| CommandError::Usage(error.into()))?;
-    Ok(config)
+        .map_err(|error| wrong(error.into()))?;
+    serve(&config).map_err(CommandError::Failed)
 }

@@ -7,6 +7,7 @@ use crate::config;
 use crate::config::Flags;
 use clap::{Arg, ArgAction, CommandFactory, Parser};
 use std::path::Path;
+use telemetry::ALIASES;
 use telemetry::metrics::{DECLARED, Kind};
 
 /// Set by `cargo xtask pages`: the tests write pages and do not compare them.
@@ -64,7 +65,7 @@ fn check_page(name: &str, expected: impl FnOnce(&str) -> String) {
     }
 }
 
-/// Returns the table of metrics.
+/// Returns the tables of metrics and of their aliases.
 fn metrics() -> String {
     let mut declared: Vec<_> = DECLARED.iter().collect();
     declared.sort_by_key(|metric| metric.name);
@@ -78,6 +79,14 @@ fn metrics() -> String {
         let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         let (name, unit, labels) = (metric.name, metric.unit.as_str(), labels.join(", "));
         text += &format!("| `{name}` | {kind} | {unit} | {labels} | {} |\n", cell(metric.help));
+    }
+    text +=
+        "\nA router also shows these under the names of the InferencePool's model-server protocol, with the label\n";
+    text +=
+        "`model_name`, unless `metrics.vllm_aliases` is `false`:\n\n| name | metric | labels |\n| --- | --- | --- |\n";
+    for alias in ALIASES {
+        let labels: Vec<_> = alias.labels.iter().map(|(from, to)| format!("`{to}` is `{from}`")).collect();
+        text += &format!("| `{}` | `{}` | {} |\n", alias.name, alias.of, labels.join(", "));
     }
     text
 }

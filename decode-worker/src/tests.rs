@@ -162,6 +162,7 @@ fn submit(request: u64) -> Vec<u8> {
         lease: Duration::from_secs(1),
         tenant: String::new(),
         holder: None,
+        trace: None,
     }))
 }
 

@@ -7,6 +7,7 @@ use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId}
 pub use crate::peer::{PeerAddress, PeerInfo, Role};
 use crate::plan::TokenLogprobs;
 use crate::request::SamplingParams;
+use crate::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +138,8 @@ pub struct Submit {
     pub tenant: String,
     /// Where a worker that computes the prompt may fetch its beginning from.
     pub holder: Option<Holder>,
+    /// The trace that the attempt belongs to, if it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// A worker that is said to have the beginning of a prompt cached. A hint: what is not there, or does not come, is

@@ -50,6 +50,7 @@ fn session() -> Vec<Vec<u8>> {
         lease: Duration::from_secs(13),
         tenant: "tenant".to_owned(),
         holder: Some(Holder { worker: WorkerId(14), incarnation: Incarnation(15), tokens: 16 }),
+        trace: Some(domain::TraceContext { trace: 17, span: 18 }),
     };
     let to_worker = [
         ToWorker::Hello(RouterHello { protocol: 1, router: 2, nonce: [3; 32] }),

@@ -176,6 +176,11 @@ impl Key {
         self.entry.admin
     }
 
+    /// Returns whose key it is.
+    pub fn tenant(&self) -> &str {
+        &self.entry.tenant
+    }
+
     /// Returns whether it may ask this model.
     pub fn may_ask(&self, model: &str) -> bool {
         self.entry.models.is_empty() || self.entry.models.iter().any(|allowed| allowed == model)
@@ -231,7 +236,7 @@ impl Admission {
 
     /// Returns whose request it is; empty: everybody's.
     pub fn tenant(&self) -> &str {
-        self.0.as_ref().map_or("", |key| &key.entry.tenant)
+        self.0.as_ref().map_or("", Key::tenant)
     }
 
     /// Takes tokens of a prompt or of an answer.

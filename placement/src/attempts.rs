@@ -133,6 +133,8 @@ pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, assignment:
         lease: journey.lease,
         tenant: journey.request.tenant.clone(),
         holder: journey.decision.holder.filter(|_| computes),
+        // The router traces, and nothing is decided by it.
+        trace: None,
     }
 }
 

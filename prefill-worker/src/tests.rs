@@ -20,6 +20,7 @@ fn submit(assignment: Assignment) -> Submit {
         lease: Duration::from_secs(1),
         tenant: String::new(),
         holder: None,
+        trace: None,
     }
 }
 

@@ -10,7 +10,7 @@ use domain::plan::TokenLogprobs;
 use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Submit, ToWorker, TokenRow};
 use domain::{
     BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token,
-    WorkerId,
+    TraceContext, WorkerId,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -171,6 +171,11 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
             incarnation: incarnation.0,
             tokens,
         }),
+        trace: submit.trace.map(|TraceContext { trace, span }| wire::Trace {
+            high: (trace >> 64) as u64,
+            low: trace as u64,
+            span,
+        }),
     }
 }
 
@@ -201,6 +206,10 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
             worker: WorkerId(worker),
             incarnation: Incarnation(incarnation),
             tokens,
+        }),
+        trace: submit.trace.map(|wire::Trace { high, low, span }| TraceContext {
+            trace: u128::from(high) << 64 | u128::from(low),
+            span,
         }),
     })
 }

@@ -5,15 +5,18 @@
 //! hanging up. A client that reads too slowly fills its own updates only, and is then ended.
 
 mod client;
+mod fleet_load;
 mod operator;
 
+use crate::access::Access;
 use crate::clock::Clock;
-use crate::explained::Explained;
+use crate::explained::{Explained, Names};
 use crate::sessions::{LinkFull, Links, Service, WorkerLink};
 pub(crate) use client::{Client, Held, Update, Updates};
 use client::{Delivered, Meters};
 use domain::session::{FromWorker, Report, Role, Served, Submit, ToWorker};
 use domain::{BlockHash, Choice, End, Ender, Request, RequestId, Time, WorkerId};
+use fleet_load::FleetLoad;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -41,6 +44,8 @@ pub(crate) enum Note {
         chain: Vec<BlockHash>,
         /// The client that waits for it.
         client: Client,
+        /// What the log will say of it.
+        access: Arc<Access>,
     },
     /// A stop string ended a sequence.
     StopChoice {
@@ -98,6 +103,8 @@ pub(crate) struct Brain {
     asks: Asks,
     /// Where each worker was dialed.
     addresses: BTreeMap<WorkerId, String>,
+    names: Names,
+    load: FleetLoad,
     explained: Explained,
     /// Blocks of the index and their bytes.
     index: [Gauge; 2],
@@ -131,6 +138,7 @@ impl Brain {
         metrics::router_index_bytes("budget").set(Placement::index_bytes_max(config.index_blocks_max) as f64);
         Self {
             clock,
+            load: FleetLoad::new(config.block_tokens),
             placement: Placement::new(config),
             links: Links::default(),
             clients: HashMap::new(),
@@ -141,6 +149,7 @@ impl Brain {
             meters: Meters::new(),
             asks: Asks::default(),
             addresses: BTreeMap::new(),
+            names: Names::new(),
             explained,
             index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
             commands: Vec::new(),
@@ -183,12 +192,12 @@ impl Brain {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Arrive { request, chain, client } => {
+            Note::Arrive { request, chain, client, access } => {
                 let id = request.id;
                 self.gone.push(client.gone(id));
                 self.clients.insert(id, client);
                 metrics::requests_open().set(self.clients.len() as f64);
-                self.explained.arrived(self.clock.now(), &request);
+                self.explained.arrived(self.clock.now(), &request, access);
                 self.handle(Event::Arrive { request, chain });
             }
             Note::StopChoice { request, choice } => self.handle(Event::StopChoice { request, choice }),
@@ -209,8 +218,8 @@ impl Brain {
             Ok(FromWorker::OperatorAnswer { number, answer }) => self.asks.answered(worker, number, answer),
             Ok(message) => {
                 failpoint::pass(FailPoint::SessionGot, message.name());
-                if let FromWorker::Report(Report { role: Some(role), .. }) = message {
-                    self.links.show_role(worker, role);
+                if let FromWorker::Report(report) = &message {
+                    self.reported(worker, report);
                 }
                 self.handle(Event::Worker { id: worker, message });
             }
@@ -221,11 +230,21 @@ impl Brain {
         }
     }
 
+    fn reported(&mut self, worker: WorkerId, report: &Report) {
+        if let Some(role) = report.role {
+            self.links.show_role(worker, role);
+        }
+        if let Some(role) = self.links.role(worker) {
+            self.load.reported(worker, role, report);
+        }
+    }
+
     fn worker_up(&mut self, link: WorkerLink) {
         let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
         tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
         self.asks.close(peer.id);
         self.addresses.insert(peer.id, link.address.clone());
+        self.names.insert(peer.id, peer.name.as_str().into());
         self.links.open(link);
         self.handle(Event::WorkerUp { peer, context_tokens });
     }
@@ -241,6 +260,8 @@ impl Brain {
     fn close(&mut self, worker: WorkerId) -> bool {
         self.asks.close(worker);
         self.addresses.remove(&worker);
+        self.names.remove(&worker);
+        self.load.gone(worker);
         self.links.close(worker)
     }
 
@@ -310,9 +331,11 @@ impl Brain {
 
     fn obey(&mut self, now: Time, command: Command, slow: &mut BTreeSet<RequestId>, told: &mut Told) {
         match command {
-            Command::Send { worker, message } => {
-                if let ToWorker::Submit(submit) = &message {
-                    self.explained.submitted(now, worker, submit, self.placement.explain(submit.request));
+            Command::Send { worker, mut message } => {
+                if let ToWorker::Submit(submit) = &mut message {
+                    submit.trace = self.explained.trace(submit.request);
+                    let decision = self.placement.explain(submit.request);
+                    self.explained.submitted(now, worker, submit, decision, &self.names);
                 }
                 self.send(worker, &message, told);
             }
@@ -398,6 +421,7 @@ impl Brain {
         let [blocks, bytes] = &self.index;
         blocks.set(self.placement.indexed_blocks() as f64);
         bytes.set(self.placement.index_bytes() as f64);
+        self.load.show(self.placement.waiting());
     }
 
     /// Publishes which workers are there, if that changed.

@@ -23,6 +23,13 @@ impl Clock {
         Time::ZERO + self.began.elapsed()
     }
 
+    /// Returns when `time` was or will be, in nanoseconds since the Unix epoch.
+    pub(crate) fn unix_ns(&self, time: Time) -> u64 {
+        let (now, unix_ns) = (self.now(), telemetry::traces::unix_ns());
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        unix_ns.saturating_sub(ns(now.since(time))).saturating_add(ns(time.since(now)))
+    }
+
     /// Returns `time` as tokio's timers know it.
     pub(crate) fn instant(&self, time: Time) -> Instant {
         self.began + time.since(Time::ZERO)

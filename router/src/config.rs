@@ -32,6 +32,8 @@ pub struct RouterConfig {
     pub connections_max: usize,
     /// Whether clients of the API may read `/metrics` and `/lanes`, too.
     pub metrics_on_api: bool,
+    /// Whether metrics also have the names of the InferencePool's model-server protocol.
+    pub vllm_aliases: bool,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
     /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above:

@@ -213,6 +213,11 @@ impl ApiError {
         }
     }
 
+    /// Returns its `code`, if it has one.
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
     /// Appends the body: `{"error":{...}}`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let inner = Inner { message: &self.message, kind: self.kind, param: self.param.as_deref(), code: self.code };

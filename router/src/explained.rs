@@ -1,9 +1,13 @@
 //! Why requests were served where they were, and what each took: of all that are open, and of the last that ended.
 
+use crate::access::Access;
+use crate::record::{Placed, Record};
 use domain::session::{Assignment, Submit};
-use domain::{Choice, End, Ender, Epoch, Finish, Request, RequestId, Time, WorkerId};
+use domain::{Choice, End, Ender, Finish, Request, RequestId, Time, TraceContext, WorkerId};
 use placement::{Decision, Usage};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use telemetry::metrics::Outcome;
 
 /// Placements of a request that are kept: the latest.
 const PLACEMENTS_KEPT: usize = 8;
@@ -11,43 +15,15 @@ const PLACEMENTS_KEPT: usize = 8;
 /// What is known of requests. Those that are open are as many as the router lets be open.
 #[derive(Debug)]
 pub(crate) struct Explained {
-    open: HashMap<RequestId, Record>,
+    /// Each with what the log will say of it.
+    open: HashMap<RequestId, (Record, Arc<Access>)>,
     /// Those that ended, the latest last.
-    over: VecDeque<Record>,
+    over: VecDeque<Arc<Record>>,
     over_max: usize,
 }
 
-/// What is known of one request.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) id: RequestId,
-    pub(crate) arrived: Time,
-    pub(crate) prompt_tokens: u32,
-    /// The latest placements.
-    pub(crate) placements: VecDeque<Placed>,
-    /// How many there were.
-    pub(crate) placements_total: u32,
-    /// When a worker was first told of it.
-    pub(crate) submitted: Option<Time>,
-    /// When its first token came, and of which choice.
-    pub(crate) first: Option<(Time, Choice)>,
-    /// When the decode worker said its first token, where another one computed the prompt.
-    pub(crate) taken_over: Option<Time>,
-    pub(crate) ended: Option<(Time, Usage)>,
-    /// How it ends, in words; empty: it does not yet.
-    pub(crate) end: String,
-}
-
-/// One choice of workers for a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    pub(crate) at: Time,
-    pub(crate) epoch: Epoch,
-    /// The one that makes the tokens.
-    pub(crate) decode: WorkerId,
-    /// `None`: a running sequence moves, which its worker's drain asks for.
-    pub(crate) decision: Option<Decision>,
-}
+/// The names of workers that have a session.
+pub(crate) type Names = BTreeMap<WorkerId, Arc<str>>;
 
 impl Explained {
     pub(crate) fn new(over_max: usize) -> Self {
@@ -56,11 +32,12 @@ impl Explained {
 
     /// Returns what is known of a request.
     pub(crate) fn get(&self, id: RequestId) -> Option<&Record> {
-        self.open.get(&id).or_else(|| self.over.iter().rev().find(|record| record.id == id))
+        let open = self.open.get(&id).map(|(record, _)| record);
+        open.or_else(|| self.over.iter().rev().map(|record| &**record).find(|record| record.id == id))
     }
 
     /// Notes that a request arrived.
-    pub(crate) fn arrived(&mut self, now: Time, request: &Request) {
+    pub(crate) fn arrived(&mut self, now: Time, request: &Request, access: Arc<Access>) {
         let record = Record {
             id: request.id,
             arrived: now,
@@ -72,13 +49,21 @@ impl Explained {
             taken_over: None,
             ended: None,
             end: String::new(),
+            outcome: None,
         };
-        self.open.entry(request.id).or_insert(record);
+        self.open.entry(request.id).or_insert((record, access));
     }
 
     /// Notes that a worker is told of an attempt, which follows from this decision. Both workers of a pair are told.
-    pub(crate) fn submitted(&mut self, now: Time, worker: WorkerId, submit: &Submit, decision: Option<&Decision>) {
-        let Some(record) = self.open.get_mut(&submit.request) else { return };
+    pub(crate) fn submitted(
+        &mut self,
+        now: Time,
+        worker: WorkerId,
+        submit: &Submit,
+        decision: Option<&Decision>,
+        names: &Names,
+    ) {
+        let Some((record, _)) = self.open.get_mut(&submit.request) else { return };
         record.submitted.get_or_insert(now);
         if record.placements.back().is_some_and(|last| last.epoch == submit.epoch) {
             return;
@@ -86,16 +71,24 @@ impl Explained {
         let moves = matches!(submit.assignment, Assignment::TakeOver { .. });
         let decision = decision.filter(|_| !moves).cloned();
         let decode = decision.as_ref().map_or(worker, |decision| decision.route.decode);
+        let name = |id: WorkerId| names.get(&id).cloned().unwrap_or_else(|| id.to_string().into());
+        let prefill_name = decision.as_ref().and_then(|decision| decision.route.prefill).map(name);
         if record.placements.len() == PLACEMENTS_KEPT {
             record.placements.pop_front();
         }
-        record.placements.push_back(Placed { at: now, epoch: submit.epoch, decode, decision });
+        let (epoch, decode_name) = (submit.epoch, name(decode));
+        record.placements.push_back(Placed { at: now, epoch, decode, decode_name, prefill_name, decision });
         record.placements_total += 1;
+    }
+
+    /// Returns the place of an open request in its trace, if it is traced.
+    pub(crate) fn trace(&self, request: RequestId) -> Option<TraceContext> {
+        self.open.get(&request).and_then(|(_, access)| access.context())
     }
 
     /// Notes that the client gets a token of a choice.
     pub(crate) fn token(&mut self, now: Time, request: RequestId, choice: Choice) {
-        let Some(record) = self.open.get_mut(&request) else { return };
+        let Some((record, _)) = self.open.get_mut(&request) else { return };
         match record.first {
             None => record.first = Some((now, choice)),
             // The prefill worker says one token of each choice.
@@ -111,27 +104,29 @@ impl Explained {
 
     /// Notes that the router itself is about to end a request in this way.
     pub(crate) fn ends(&mut self, request: RequestId, end: &End) {
-        if let Some(record) = self.open.get_mut(&request) {
-            record.end = in_words(end);
+        if let Some((record, _)) = self.open.get_mut(&request) {
+            (record.end, record.outcome) = (in_words(end), Some(Outcome::of(end)));
         }
     }
 
     /// Notes that a request ended.
     pub(crate) fn ended(&mut self, now: Time, request: RequestId, end: &End, usage: &Usage) {
-        self.close(now, request, *usage, in_words(end));
+        self.close(now, request, *usage, in_words(end), Outcome::of(end));
     }
 
     /// Notes that a request was refused.
     pub(crate) fn rejected(&mut self, now: Time, request: RequestId, detail: &str) {
-        self.close(now, request, Usage::default(), format!("refused: {detail}"));
+        self.close(now, request, Usage::default(), format!("refused: {detail}"), Outcome::Rejected);
     }
 
-    fn close(&mut self, now: Time, request: RequestId, usage: Usage, end: String) {
-        let Some(mut record) = self.open.remove(&request) else { return };
+    fn close(&mut self, now: Time, request: RequestId, usage: Usage, end: String, outcome: Outcome) {
+        let Some((mut record, access)) = self.open.remove(&request) else { return };
         record.ended = Some((now, usage));
         if record.end.is_empty() {
-            record.end = end;
+            (record.end, record.outcome) = (end, Some(outcome));
         }
+        let record = Arc::new(record);
+        access.prompt_over(record.clone());
         if self.over.len() == self.over_max {
             self.over.pop_front();
         }

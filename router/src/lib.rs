@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod api;
 mod brain;
@@ -13,8 +14,10 @@ mod explained;
 pub mod fuzzing;
 mod http;
 mod operated;
+mod record;
 mod serve;
 mod sessions;
+mod traced;
 
 pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig};

@@ -1,5 +1,6 @@
 //! The process's one recorder of metrics.
 
+use crate::aliases;
 use crate::metrics::{DECLARED, Kind};
 use crate::series;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -23,6 +24,14 @@ impl MetricsHandle {
     pub fn render(&self) -> String {
         let mut text = self.0.render();
         series::render(&mut text, DECLARED);
+        text
+    }
+
+    /// Returns the same, and what gateways and autoscalers read under other names ([`crate::ALIASES`]) of a server of
+    /// `model`.
+    pub fn render_with_aliases(&self, model: &str) -> String {
+        let mut text = self.render();
+        aliases::render(&mut text, model);
         text
     }
 

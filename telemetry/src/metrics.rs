@@ -113,10 +113,23 @@ declare! {
     counter Count "baton_replays_total" replays();
     /// Running sequences that another worker took over without computing anything again.
     counter Count "baton_moves_total" moves();
+    /// Spans of traces: `sent` to the collector, or `dropped` because it did not take them or too many waited.
+    counter Count "baton_trace_spans_total" trace_spans(result: &'static str);
     /// Outdated messages that were refused, by what was outdated.
     counter Count "baton_stale_messages_total" stale_messages(kind: Stale);
     /// 1 for each worker that has a session with the router.
     series Count "baton_worker_up" worker_up(worker: WorkerId, role: Role);
+
+    /// Sequences that wait on the router's workers, as last reported, and requests that wait in the router for a decode
+    /// worker.
+    gauge Count "baton_fleet_waiting" fleet_waiting();
+    /// Sequences that run on the router's workers, as last reported.
+    gauge Count "baton_fleet_running" fleet_running();
+    /// Share of the KV blocks of the router's decode workers that sequences use, from 0 to 1, as last reported. Blocks
+    /// that can be evicted count as free.
+    gauge Count "baton_fleet_kv_used_ratio" fleet_kv_used();
+    /// Always 1. The labels are the tokens of a KV block, and the number of blocks of the router's decode workers.
+    series Count "baton_fleet_kv_info" fleet_kv_info(block_tokens: u64, blocks: u64);
 
     /// Entries of the router's prefix index: `used`, and the `budget` (`placement.index_blocks_max`).
     gauge Count "baton_router_index_blocks" router_index_blocks(kind: &'static str);
@@ -284,6 +297,21 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns its name, as the label has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Client => "client",
+            Self::Deadline => "deadline",
+            Self::Worker => "worker",
+            Self::Us => "us",
+            Self::Rejected => "rejected",
+            Self::Limited => "limited",
+            Self::Invalid => "invalid",
+        }
+    }
+
     /// Returns the outcome that `end` stands for.
     pub fn of(end: &End) -> Self {
         match (end.finish, end.by) {
@@ -388,6 +416,12 @@ impl Label for String {
     }
 }
 
+impl Label for u64 {
+    fn text(self) -> SharedString {
+        self.to_string().into()
+    }
+}
+
 impl Label for WorkerId {
     fn text(self) -> SharedString {
         self.to_string().into()
@@ -397,6 +431,12 @@ impl Label for WorkerId {
 impl Label for GroupId {
     fn text(self) -> SharedString {
         self.to_string().into()
+    }
+}
+
+impl Label for Outcome {
+    fn text(self) -> SharedString {
+        SharedString::const_str(self.name())
     }
 }
 
@@ -412,10 +452,6 @@ macro_rules! labels {
 
 labels! {
     Role { Prefill = "prefill", Decode = "decode" }
-    Outcome {
-        Stop = "stop", Length = "length", Client = "client", Deadline = "deadline", Worker = "worker", Us = "us",
-        Rejected = "rejected", Limited = "limited", Invalid = "invalid"
-    }
     RecordState { Free = "free", Writing = "writing", Held = "held" }
     SlabKind { Live = "live", Adopted = "adopted", Foreign = "foreign" }
     BlockState { Free = "free", Filling = "filling", InUse = "in_use", Cached = "cached" }

@@ -64,7 +64,7 @@ fn shown() -> MutexGuard<'static, Shown> {
 }
 
 /// Returns a label's value as Prometheus reads it.
-fn escaped(value: &str) -> String {
+pub(crate) fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

@@ -1,8 +1,8 @@
 //! The declarations are well formed, and what is recorded is what is rendered.
 
-use crate::lanes;
 use crate::logging::{self, LogError, LogFormat};
 use crate::metrics::{self, BlockState, DECLARED, Kind, Outcome};
+use crate::{ALIASES, lanes};
 use ::metrics::Unit;
 use domain::{End, Ender, GroupId, WorkerId};
 use std::collections::HashSet;
@@ -47,6 +47,32 @@ fn what_is_recorded_is_rendered() {
         assert!(text.lines().any(|it| it == line), "{line}\nis not in\n{text}");
     }
     assert!(text.contains("# HELP baton_requests_total Requests that ended, by outcome."), "{text}");
+}
+
+#[test]
+fn aliases_show_declared_metrics_under_names_that_others_read() {
+    let handle = crate::install();
+    metrics::fleet_waiting().set(3.0);
+    metrics::inter_token().record(0.02);
+    let _info = metrics::fleet_kv_info(16, 1024);
+    let (plain, text) = (handle.render(), handle.render_with_aliases("a \"model\""));
+    assert!(!plain.contains("vllm:"), "{plain}");
+    for line in [
+        "# TYPE vllm:num_requests_waiting gauge",
+        r#"vllm:num_requests_waiting{model_name="a \"model\""} 3"#,
+        "# TYPE vllm:inter_token_latency_seconds histogram",
+        r#"vllm:inter_token_latency_seconds_bucket{model_name="a \"model\"",le="0.01"} 0"#,
+        r#"vllm:time_per_output_token_seconds_count{model_name="a \"model\""} 1"#,
+        r#"vllm:cache_config_info{model_name="a \"model\"",block_size="16",num_gpu_blocks="1024"} 0"#,
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\nis not in\n{text}");
+    }
+    // What is read otherwise is as it was.
+    assert!(text.starts_with(plain.trim_end()));
+    for alias in ALIASES {
+        let metric = DECLARED.iter().find(|metric| metric.name == alias.of).expect("it is declared");
+        assert!(alias.labels.iter().all(|(from, _)| metric.labels.contains(from)), "{alias:?}");
+    }
 }
 
 #[test]

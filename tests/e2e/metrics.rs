@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Sample {
     pub(crate) name: String,
-    labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     value: f64,
 }
 

@@ -375,6 +375,7 @@ impl Process {
             lease: LEASE,
             tenant: String::new(),
             holder: holder.map(|worker| Holder { worker, incarnation: FIRST, tokens: BLOCK as u32 }),
+            trace: None,
         }
     }
 

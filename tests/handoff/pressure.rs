@@ -147,6 +147,7 @@ fn config() -> RouterConfig {
         choices_max: 1,
         connections_max: 64,
         metrics_on_api: false,
+        vllm_aliases: true,
         deadline: HOUR,
         stream_buffer: TOKENS as usize,
         keepalive: None,

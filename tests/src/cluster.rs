@@ -536,6 +536,7 @@ impl Asked {
             lease: self.lease,
             tenant: self.tenant.clone(),
             holder: self.holder,
+            trace: None,
         }
     }
 }

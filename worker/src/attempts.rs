@@ -5,6 +5,7 @@ use domain::session::Submit;
 use domain::{BlockHash, Choice, Epoch, RequestId, Scope, SeqKey, Time, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use telemetry::traces::AttemptSpan;
 
 /// An attempt at a request, on this worker.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct Attempt {
     pub(crate) scope: Scope,
     /// Identities of the full blocks of its prompt.
     pub(crate) chain: Arc<Vec<BlockHash>>,
+    /// If it is traced, its span, which ends with it.
+    _span: Option<AttemptSpan>,
 }
 
 /// All open attempts, with their deadlines.
@@ -34,7 +37,15 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     /// Opens an attempt that is not open.
-    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit, scope: Scope, block_tokens: u32) {
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        submit: Submit,
+        scope: Scope,
+        block_tokens: u32,
+        span: Option<AttemptSpan>,
+    ) {
         let id = (submit.request, submit.epoch);
         let deadline = now + submit.deadline;
         let live = submit.choices.iter().map(|&(choice, _)| choice).collect();
@@ -42,7 +53,8 @@ impl Attempts {
         let mut chain = Vec::with_capacity(submit.prompt.len() / block_tokens as usize);
         scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
         let chain = Arc::new(chain);
-        let before = self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain });
+        let before =
+            self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain, _span: span });
         debug_assert!(before.is_none(), "the machine ignores a submit that arrives twice");
     }
 

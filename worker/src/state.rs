@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, FailPoint};
+use telemetry::traces;
 use tiers::TierHandle;
 
 pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
@@ -215,7 +216,14 @@ impl WorkerState {
     /// Opens an attempt that is not open.
     pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) {
         let scope = self.config.scope(&submit.tenant);
-        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens);
+        let part = match submit.assignment {
+            Assignment::Prefill { .. } => "prefill",
+            Assignment::Decode { .. } => "decode",
+            Assignment::TakeOver { .. } => "take over",
+            Assignment::Whole => "prefill and decode",
+        };
+        let span = traces::attempt(&self.config.name, submit.request, submit.epoch, part, submit.trace);
+        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens, span);
     }
 
     /// Returns whether the worker may end: it drains, no attempt is open, no lease is live, and all routers have closed

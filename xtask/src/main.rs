@@ -1,6 +1,6 @@
-//! The project's own chores. `cargo xtask tidy` checks and never writes. `proto` writes the generated code of `proto`
-//! and `discovery`, `pages` the generated pages of docs/reference, and `manifests` the rendered Helm chart. `sim` runs
-//! the simulator, and `release` makes a release.
+//! The project's own chores. `cargo xtask tidy` checks and never writes. `proto` writes the generated code of `proto`,
+//! `discovery` and `telemetry`, `pages` the generated pages of docs/reference, and `manifests` the rendered Helm chart.
+//! `sim` runs the simulator, and `release` makes a release.
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.

@@ -1,4 +1,5 @@
-//! The generated code of `proto` and `discovery`: made from the `.proto` files in pure Rust, without protoc.
+//! The generated code of `proto`, `discovery` and `telemetry`: made from the `.proto` files in pure Rust, without
+//! protoc.
 
 use crate::error::ChoreError;
 use prost::Message;
@@ -15,13 +16,14 @@ struct Set {
     generated: &'static str,
 }
 
-const SETS: [Set; 2] = [
+const SETS: [Set; 3] = [
     Set {
         include: "proto/proto",
         files: &["baton/v1/session.proto", "baton/v1/handoff.proto", "baton/admin/v1/admin.proto"],
         generated: "proto/src/generated",
     },
     Set { include: "discovery/proto", files: &["etcd.proto"], generated: "discovery/src/generated" },
+    Set { include: "telemetry/proto", files: &["otlp.proto"], generated: "telemetry/src/generated" },
 ];
 /// The package whose service has a generated server and client, and whose description clients may ask for. What carries
 /// sessions is written by hand.

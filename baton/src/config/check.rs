@@ -57,6 +57,7 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.router();
     check.admin();
     check.log();
+    check.traces();
     check.engine();
     check.kv();
     check.encodings();
@@ -194,6 +195,20 @@ impl Check<'_> {
         if let Err(error) = telemetry::logging::check(&self.config.log.level) {
             self.expect(false, "log.level", || error.to_string());
         }
+    }
+
+    fn traces(&mut self) {
+        let Config { traces, .. } = self.config;
+        let is_web = ["http://", "https://"].iter().any(|scheme| traces.endpoint.starts_with(scheme));
+        self.expect(traces.endpoint.is_empty() || is_web, "traces.endpoint", || {
+            let endpoint = &traces.endpoint;
+            format!(
+                "{endpoint:?} is no address of a collector that takes OTLP over HTTP, such as http://127.0.0.1:4318"
+            )
+        });
+        self.expect((0.0..=1.0).contains(&traces.sample), "traces.sample", || {
+            format!("{} is no share of requests: from 0 (none) to 1 (all)", traces.sample)
+        });
     }
 
     fn engine(&mut self) {

@@ -259,6 +259,7 @@ impl Layers {
         let default = self.values.get(key).map(|(value, _)| value);
         let (value, wanted) = match default {
             Some(Value::Integer(_)) => (text.replace('_', "").parse().ok().map(Value::Integer), "a whole number"),
+            Some(Value::Float(_)) => (text.parse().ok().map(Value::Float), "a number"),
             Some(Value::Boolean(_)) => (text.parse().ok().map(Value::Boolean), "true or false"),
             _ => (Some(Value::String(text.to_owned())), "a text"),
         };
@@ -276,6 +277,7 @@ impl Layers {
         let value = match (current, value) {
             (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
             (Value::String(_), Value::Float(number)) => Value::String(number.to_string()),
+            (Value::Float(_), Value::Integer(number)) => Value::Float(number as f64),
             (_, value) => value,
         };
         // Alone among defaults, so that an error is this value's.
@@ -334,7 +336,9 @@ fn as_toml(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
         Value::Integer(number) => number.to_string(),
+        // With a point, by which TOML knows it.
+        Value::Float(number) => format!("{number:?}"),
         Value::Boolean(is_so) => is_so.to_string(),
-        other => unreachable!("settings are texts, whole numbers, true or false, not {other:?}"),
+        other => unreachable!("settings are texts, numbers, true or false, not {other:?}"),
     }
 }

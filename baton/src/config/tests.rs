@@ -362,6 +362,25 @@ fn what_is_true_or_false_is_said_so() {
 }
 
 #[test]
+fn traces_go_to_an_address_and_are_a_share_of_requests() {
+    let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
+    let config = with(&["traces.endpoint=https://collector:4318", "traces.sample=0.25"]).expect("it is good");
+    assert_eq!(config.traces.sample, 0.25);
+    let config = settle("[traces]\nsample = 0\n", &[], &[]).and_then(Loaded::checked).expect("it is good");
+    assert_eq!(config.traces.sample, 0.0);
+    check_refused(settle("", &[], &["traces.sample=half"]), "flag --set: traces.sample: \"half\" is not a number");
+    check_refused(
+        settle("", &[], &["traces.sample=1.5"]),
+        "traces.sample: 1.5 is no share of requests: from 0 (none) to 1 (all) (flag --set)",
+    );
+    check_refused(
+        settle("", &[], &["traces.endpoint=collector:4317"]),
+        "traces.endpoint: \"collector:4317\" is no address of a collector that takes OTLP over HTTP, such as \
+         http://127.0.0.1:4318 (flag --set)",
+    );
+}
+
+#[test]
 fn a_router_has_connections_to_spare_and_room_for_a_body() {
     let with = |set: &[&str]| settle("", &[], set).and_then(Loaded::checked);
     let config = with(&["router.metrics_on_api=false", "router.ops_listen=", "worker.ops_listen=0.0.0.0:9100"]);

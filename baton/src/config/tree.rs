@@ -461,6 +461,21 @@ tree! {
         /// worker drops the router's requests. It must be at least three times `session.heartbeat_ms`.
         silence_ms: u64 = 5000,
     }
+    /// Metrics, at the operations listeners.
+    metrics: Metrics {
+        /// Whether routers also show metrics under the names of the InferencePool's model-server protocol, such as
+        /// `vllm:num_requests_waiting`: `true` or `false`.
+        vllm_aliases: bool = true,
+    }
+    /// Traces of requests, sent to an OpenTelemetry collector.
+    traces: Traces {
+        /// Address of the collector, which takes OTLP over HTTP: `http://127.0.0.1:4318`, say. Set it for routers and
+        /// workers. Empty: nothing is traced.
+        endpoint: String = String::new(),
+        /// Share of the requests that a router traces, from 0 to 1. Of requests with the header `traceparent`, their
+        /// client decides.
+        sample: f64 = 1.0,
+    }
     /// The log, on standard error.
     log: Log {
         /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,router=debug`.

@@ -72,6 +72,7 @@ pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileErro
         choices_max: router.choices_max,
         connections_max: router.connections_max,
         metrics_on_api: router.metrics_on_api,
+        vllm_aliases: config.metrics.vllm_aliases,
         deadline: Duration::from_secs(router.deadline_s),
         stream_buffer: router.stream_buffer,
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),

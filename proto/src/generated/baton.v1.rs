@@ -113,6 +113,8 @@ pub struct Submit {
     pub tenant: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "14")]
     pub holder: ::core::option::Option<Holder>,
+    #[prost(message, optional, tag = "15")]
+    pub trace: ::core::option::Option<Trace>,
     #[prost(oneof = "submit::Part", tags = "3, 4, 5, 13")]
     pub part: ::core::option::Option<submit::Part>,
 }
@@ -129,6 +131,15 @@ pub mod submit {
         #[prost(uint32, tag = "13")]
         TakeOverFrom(u32),
     }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Trace {
+    #[prost(fixed64, tag = "1")]
+    pub high: u64,
+    #[prost(fixed64, tag = "2")]
+    pub low: u64,
+    #[prost(fixed64, tag = "3")]
+    pub span: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Holder {

@@ -1,6 +1,6 @@
 use super::*;
-use domain::BlockHash;
 use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
+use domain::{BlockHash, TraceContext};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -78,6 +78,7 @@ prop_compose! {
         lease in duration(),
         tenant in ".{0,8}",
         holder in option::of(any::<(u32, u64, u32)>()),
+        trace in option::of(any::<(u128, u64)>()),
     ) -> ToWorker {
         ToWorker::Submit(Submit {
             request: key.request, epoch: key.epoch, assignment,
@@ -86,6 +87,7 @@ prop_compose! {
             holder: holder.map(|(worker, incarnation, tokens)| Holder {
                 worker: WorkerId(worker), incarnation: Incarnation(incarnation), tokens,
             }),
+            trace: trace.map(|(trace, span)| TraceContext { trace, span }),
         })
     }
 }
@@ -272,6 +274,7 @@ fn golden_to_worker() {
         lease: Duration::from_nanos(9),
         tenant: "t".into(),
         holder: None,
+        trace: None,
     });
     assert_eq!(
         hex(&encode_to_worker(&submit)),

@@ -1,6 +1,7 @@
 //! An HTTP request's sequences while their updates come in.
 
 use super::text::{SequenceText, TextDelta};
+use crate::access::Access;
 use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
@@ -8,6 +9,7 @@ use crate::error::ApiError;
 use domain::{Choice, End, Finish, RequestId};
 use engine::text::Detokenizer;
 use keys::{Admission, KeyError};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Most updates that are turned into bytes at once.
@@ -30,6 +32,8 @@ pub(crate) struct Waiting {
     pub(crate) updates: mpsc::Receiver<Update>,
     /// The way to the brain.
     pub(crate) notes: mpsc::Sender<Note>,
+    /// What the log will say of the request, when its answer is over, too.
+    pub(crate) _access: Arc<Access>,
 }
 
 /// What a request took, as clients are told.

@@ -6,7 +6,7 @@ use super::options::Options;
 use super::{chat, completion};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use domain::{SamplingParams, Token};
+use domain::{RequestId, SamplingParams, Token};
 use std::sync::Arc;
 
 /// Longest body whose text may be tokenized while others wait.
@@ -24,6 +24,31 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
+    /// Returns its path.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completion => "/v1/completions",
+        }
+    }
+
+    /// Returns the `id` of the answer to a request.
+    pub(crate) fn answer_id(self, id: RequestId) -> String {
+        let prefix = match self {
+            Self::Chat => "chatcmpl",
+            Self::Completion => "cmpl",
+        };
+        format!("{prefix}-{:016x}", id.0)
+    }
+
+    /// Returns what it does, in the words of OpenTelemetry.
+    pub(crate) fn operation(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completion => "text_completion",
+        }
+    }
+
     /// Returns the field that holds the prompt.
     fn prompt_field(self) -> &'static str {
         match self {

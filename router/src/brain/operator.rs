@@ -1,7 +1,7 @@
 //! What operators ask the brain: lists of what it knows, and what it passes on to workers.
 
 use super::Brain;
-use crate::explained::{Placed, Record};
+use crate::record::{Placed, Record};
 use domain::session::{PROTOCOL, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
 use placement::{Cost, RequestState, RequestView, WorkerView};

@@ -1,6 +1,7 @@
 use super::*;
-use domain::SamplingParams;
-use std::sync::Arc;
+use crate::api::Endpoint;
+use crate::clock::Clock;
+use domain::{Epoch, SamplingParams};
 use std::time::Duration;
 
 fn request(id: u64) -> Request {
@@ -13,6 +14,10 @@ fn request(id: u64) -> Request {
         deadline: Duration::from_secs(1),
         tenant: String::new(),
     }
+}
+
+fn access(id: u64) -> Arc<Access> {
+    Access::begin(RequestId(id), Endpoint::Completion, "tiny-rust".to_owned(), Clock::new(), None)
 }
 
 fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
@@ -28,6 +33,7 @@ fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
         lease: Duration::from_secs(1),
         tenant: String::new(),
         holder: None,
+        trace: None,
     }
 }
 
@@ -44,16 +50,17 @@ fn at(ms: u64) -> Time {
 #[test]
 fn the_times_of_a_handoff_and_a_move_are_kept() {
     let mut explained = Explained::new(2);
-    explained.arrived(at(1), &request(7));
+    explained.arrived(at(1), &request(7), access(7));
     let pair = decision(Some(1), 2);
+    let names = Names::from([(WorkerId(1), "p-1".into()), (WorkerId(2), "d-2".into())]);
     let parts = [(2, Assignment::Decode { prefill: WorkerId(1) }), (1, Assignment::Prefill { decode: WorkerId(2) })];
     for (worker, assignment) in parts {
-        explained.submitted(at(3), WorkerId(worker), &submit(7, 1, assignment), Some(&pair));
+        explained.submitted(at(3), WorkerId(worker), &submit(7, 1, assignment), Some(&pair), &names);
     }
     explained.token(at(10), RequestId(7), Choice(0));
     explained.token(at(14), RequestId(7), Choice(0));
     let taker = submit(7, 2, Assignment::TakeOver { from: WorkerId(2) });
-    explained.submitted(at(20), WorkerId(3), &taker, Some(&pair));
+    explained.submitted(at(20), WorkerId(3), &taker, Some(&pair), &names);
     explained.token(at(21), RequestId(7), Choice(0));
     explained.ended(at(30), RequestId(7), &End::stop(), &Usage::default());
     let record = explained.get(RequestId(7)).expect("it is kept");
@@ -61,15 +68,19 @@ fn the_times_of_a_handoff_and_a_move_are_kept() {
     assert_eq!((record.taken_over, record.ended.map(|(at, _)| at)), (Some(at(14)), Some(at(30))));
     let placed: Vec<_> = record.placements.iter().map(|it| (it.epoch.0, it.decode.0, it.decision.is_some())).collect();
     assert_eq!((placed.as_slice(), record.end.as_str()), (&[(1, 2, true), (2, 3, false)][..], "stop"));
+    // The third worker has no session any more, and so no name.
+    let decoded: Vec<_> = record.placements.iter().map(|placed| &*placed.decode_name).collect();
+    assert_eq!((record.prefill_name(), decoded.as_slice()), (Some("p-1"), &["d-2", "w3"][..]));
 }
 
 #[test]
 fn however_often_requests_come_and_are_placed_little_is_kept() {
     let mut explained = Explained::new(2);
     for id in 0..100 {
-        explained.arrived(at(id), &request(id));
+        explained.arrived(at(id), &request(id), access(id));
         for epoch in 1..=20 {
-            explained.submitted(at(id), WorkerId(1), &submit(id, epoch, Assignment::Whole), Some(&decision(None, 1)));
+            let (submit, alone) = (submit(id, epoch, Assignment::Whole), decision(None, 1));
+            explained.submitted(at(id), WorkerId(1), &submit, Some(&alone), &Names::new());
         }
         match id % 3 {
             0 => explained.rejected(at(id), RequestId(id), "full"),
@@ -86,7 +97,7 @@ fn however_often_requests_come_and_are_placed_little_is_kept() {
     let record = explained.get(RequestId(98)).expect("it is kept");
     assert_eq!((record.placements.len(), record.placements_total), (PLACEMENTS_KEPT, 20));
     let mut forgetful = Explained::new(0);
-    forgetful.arrived(at(0), &request(1));
+    forgetful.arrived(at(0), &request(1), access(1));
     forgetful.ends(RequestId(1), &End::error(Ender::Us, "it is shutting down"));
     assert_eq!(forgetful.get(RequestId(1)).map(|it| &*it.end), Some("error by router: it is shutting down"));
     forgetful.ended(at(1), RequestId(1), &End::stop(), &Usage::default());

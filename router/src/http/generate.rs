@@ -6,18 +6,20 @@
 use super::app::App;
 use super::body;
 use super::connections::{Admitted, Connection};
+use crate::access::Access;
 use crate::answer::{Head, Run, Waiting, events, whole};
 use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
+use crate::traced::{TRACEPARENT, Trace};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
+use domain::RequestId;
 use domain::session::Served;
-use domain::{RequestId, Time};
 use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
@@ -26,31 +28,46 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 /// Answers a request to `endpoint`. The answer tells what is left to the request's key.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
-    let key = match app.config.keys.find(request.headers()) {
-        Ok(key) => key,
+    let name: RequestId = *request.extensions().get().expect("every request has its id");
+    let trace = Trace::begin(request.headers());
+    let access = Access::begin(name, endpoint, app.card.name.clone(), app.clock, trace);
+    let key = app.config.keys.find(request.headers());
+    let (answered, key) = match key {
+        Ok(key) => {
+            key.iter().for_each(|key| access.shows(key));
+            (answer(&app, endpoint, request, key.as_ref(), &access).await, key)
+        }
         Err(error) => {
             let error = ApiError::from(error);
             metrics::requests(error.outcome()).increment(1);
-            return error.into_response();
+            (Err(error), None)
         }
     };
-    let mut response = answer(&app, endpoint, request, key.as_ref()).await.into_response();
+    let mut response = answered.inspect_err(|error| access.refused(error)).into_response();
     if let Some(key) = key {
         key.tell(response.headers_mut());
     }
+    if let Some(context) = access.context() {
+        let value = HeaderValue::from_str(&context.to_traceparent()).expect("digits are ASCII");
+        response.headers_mut().insert(TRACEPARENT, value);
+    }
+    access.answered(response.status());
     response
 }
 
-async fn answer(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Option<&Key>) -> Result<Response, ApiError> {
-    let arrived = app.clock.now();
-    let name: RequestId = *request.extensions().get().expect("every request has its id");
+async fn answer(
+    app: &Arc<App>,
+    endpoint: Endpoint,
+    request: Request,
+    key: Option<&Key>,
+    access: &Arc<Access>,
+) -> Result<Response, ApiError> {
     // Until the brain has the request, its outcome is counted here.
     let accepted = accept(app, endpoint, request, key).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
-    let (waiting, ask, admission) = submit(app, name, accepted, arrived).await?;
+    let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
-    let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
-    let id = format!("{prefix}-{:016x}", name.0);
+    let id = endpoint.answer_id(access.id());
     let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
     let logprobs = ask.options.params.logprobs.is_some();
     if !ask.options.stream {
@@ -136,11 +153,11 @@ async fn no_place(app: &App) -> ApiError {
 /// Gives the prompts of a request to the brain; the first has the id that the client knows.
 async fn submit(
     app: &App,
-    name: RequestId,
     accepted: Accepted,
-    arrived: Time,
+    access: &Arc<Access>,
 ) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
     let Accepted { ask, mut places, admitted, served, admission } = accepted;
+    let (name, arrived) = (access.id(), access.arrived());
     let scope = served.scope(admission.tenant());
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
@@ -148,7 +165,8 @@ async fn submit(
     let streams = app.config.stream_buffer.saturating_mul(prompts * usize::from(choices));
     let buffer = if ask.options.stream { streams.min(ask.updates_max()) } else { ask.updates_max() };
     let (updates, receiver) = Updates::new(buffer, prompts);
-    let mut waiting = Waiting { ids: Vec::with_capacity(prompts), updates: receiver, notes: app.notes.clone() };
+    let (ids, notes, _access) = (Vec::with_capacity(prompts), app.notes.clone(), access.clone());
+    let mut waiting = Waiting { ids, updates: receiver, notes, _access };
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
@@ -177,7 +195,8 @@ async fn submit(
             tenant: admission.tenant().to_owned(),
         });
         waiting.ids.push(id);
-        if app.notes.send(Note::Arrive { request, chain, client }).await.is_err() {
+        let note = Note::Arrive { request, chain, client, access: access.clone() };
+        if app.notes.send(note).await.is_err() {
             return Err(ApiError::internal("The router's brain ended."));
         }
     }

@@ -37,7 +37,7 @@ pub async fn serve_ops(
         std::future::ready((status, text))
     };
     let told = Router::new()
-        .route("/metrics", get(async move || text(&metrics)))
+        .route("/metrics", get(async move || text(metrics.render())))
         .route("/lanes", get(lanes))
         .route_layer(from_fn(certified));
     let app = Router::new().route("/live", get(live)).route("/ready", get(ready)).merge(told).merge(operators);
@@ -76,8 +76,8 @@ pub(super) async fn live() -> &'static str {
 }
 
 /// Answers with the metrics, as Prometheus reads them.
-pub(super) fn text(metrics: &MetricsHandle) -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render()).into_response()
+pub(super) fn text(metrics: String) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics).into_response()
 }
 
 /// Answers why lanes to peers are passed over, in words.

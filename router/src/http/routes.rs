@@ -26,8 +26,8 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
     let paths = if app.config.metrics_on_api { told() } else { probes() };
     paths
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/completions", post(completion))
+        .route(Endpoint::Chat.path(), post(chat))
+        .route(Endpoint::Completion.path(), post(completion))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))
@@ -112,5 +112,9 @@ async fn ready(State(app): State<Arc<App>>) -> Response {
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    ops::text(&app.metrics)
+    let metrics = &app.metrics;
+    ops::text(match app.config.vllm_aliases {
+        true => metrics.render_with_aliases(&app.card.name),
+        false => metrics.render(),
+    })
 }

@@ -80,6 +80,11 @@ impl Links {
         self.open.insert(peer.id, Open { send, deaf, role, up });
     }
 
+    /// Returns the role of a worker whose session is open.
+    pub(crate) fn role(&self, id: WorkerId) -> Option<Role> {
+        self.open.get(&id).map(|open| *open.role.borrow())
+    }
+
     /// Shows the role that a worker has now.
     pub(crate) fn show_role(&mut self, id: WorkerId, role: Role) {
         let Some(open) = self.open.get_mut(&id) else { return };

@@ -79,6 +79,7 @@ pub(crate) fn config() -> RouterConfig {
         choices_max: 8,
         connections_max: 256,
         metrics_on_api: true,
+        vllm_aliases: true,
         deadline: Duration::from_secs(60),
         stream_buffer: 64,
         keepalive: None,

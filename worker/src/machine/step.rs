@@ -241,6 +241,8 @@ impl Machine {
             return;
         }
         core.meters.prefill_tokens.increment(u64::from(work.count));
+        let (worker, request, tokens) = (&core.config.name, key.request, work.start + work.count);
+        tracing::trace!(target: "timeline", worker, %request, tokens, "prompt computed");
         if work.samples > 0 {
             let first = core.first_tokens(key, samples);
             // The router receives the first tokens before the worker that takes the prompt over can send the next ones.

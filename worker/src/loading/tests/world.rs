@@ -290,6 +290,7 @@ impl World {
             lease: Duration::from_secs(1),
             tenant: String::new(),
             holder: None,
+            trace: None,
         }));
     }
 
