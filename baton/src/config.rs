@@ -18,7 +18,9 @@ pub(crate) use layers::{ConfigError, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, EncodeKv, Pinning, SECTIONS, Wanted};
+pub(crate) use tree::{
+    Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning, SECTIONS, Wanted,
+};
 
 #[cfg(test)]
 mod tests;
