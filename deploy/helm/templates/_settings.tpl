@@ -10,8 +10,16 @@ router:
   listen: "0.0.0.0:8000"
   ops_listen: "0.0.0.0:8001"
   drain_s: {{ $values.drainSeconds }}
+{{- if eq $root.Values.discovery.kind "kubernetes" }}
+discovery:
+  kind: kubernetes
+discovery.kubernetes:
+  selector: {{ printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s,llm-d.ai/role in (prefill,decode)" $root.Chart.Name $root.Release.Name | quote }}
+  node_labels: {{ $root.Values.discovery.nodeLabels }}
+{{- else }}
 cluster:
   workers: {{ include "baton.workers" $root | quote }}
+{{- end }}
 {{- else }}
 worker:
   listen: "0.0.0.0:9001"
