@@ -142,6 +142,7 @@ impl ApiServer {
     }
 
     /// Says which version it has, in a bookmark.
+    #[allow(dead_code, reason = "not every target that starts a server does this")]
     pub(crate) fn bookmark(&self) {
         self.at_once(|state| {
             state.tell("BOOKMARK", json!({ "kind": "Pod", "apiVersion": "v1", "metadata": {} }));
@@ -164,6 +165,7 @@ impl ApiServer {
     }
 
     /// How many requests so far contain `part`, such as `watch=true`.
+    #[allow(dead_code, reason = "not every target that starts a server does this")]
     pub(crate) fn count(&self, part: &str) -> usize {
         self.state().asked.iter().filter(|asked| asked.contains(part)).count()
     }
@@ -207,6 +209,7 @@ impl State {
     }
 
     /// Loses all pods and versions, as a server whose store was emptied.
+    #[allow(dead_code, reason = "not every target that starts a server does this")]
     pub(crate) fn wipe(&mut self) {
         (self.version, self.forgotten) = (0, 0);
         self.pods.clear();
