@@ -27,8 +27,8 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Tries to list the pods. An API server that is away is no error: it may come. Errors: it refuses this process, and
-    /// would do so again.
+    /// Tries to list the pods. An API server that is away is no error: it may come. Errors: it refuses this process,
+    /// and would do so again.
     pub async fn open(config: KubernetesConfig) -> Result<Self, KubernetesError> {
         let tried = match Client::new(&config) {
             Ok(client) => client.pods().await.map(drop),

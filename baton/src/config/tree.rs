@@ -233,8 +233,8 @@ tree! {
         /// `discovery.kubernetes.server` is empty, and otherwise none.
         token_file: String = String::new(),
         /// File with the authorities that may have issued the API server's certificate, in PEM. It is read at each
-        /// connection. Empty: that of the pod's service account if `discovery.kubernetes.server` is empty, and otherwise
-        /// those that the system trusts.
+        /// connection. Empty: that of the pod's service account if `discovery.kubernetes.server` is empty, and
+        /// otherwise those that the system trusts.
         ca: String = String::new(),
         /// Namespace of the workers. Empty: that of this pod; it is required if `discovery.kubernetes.server` is set.
         namespace: String = String::new(),

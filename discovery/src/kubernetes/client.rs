@@ -176,8 +176,8 @@ impl Client {
 }
 
 impl Watch {
-    /// Returns the next event, or none at the end. Nothing is lost if the future is dropped. Errors: the watch broke, or
-    /// the server says that it is over.
+    /// Returns the next event, or none at the end. Nothing is lost if the future is dropped. Errors: the watch broke,
+    /// or the server says that it is over.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, KubernetesError> {
         let Some(line) = self.lines.next(EVENT_BYTES_MAX).await? else { return Ok(None) };
         Ok(Some(match read(&self.server, &line)? {

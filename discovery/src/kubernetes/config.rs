@@ -10,8 +10,8 @@ pub struct KubernetesConfig {
     /// File with the token of this process. It is read at each request, because Kubernetes replaces it. None: requests
     /// have no token.
     pub token: Option<PathBuf>,
-    /// File in PEM with the authorities of the server's certificate. It is read at each connection. None: those that the
-    /// system trusts.
+    /// File in PEM with the authorities of the server's certificate. It is read at each connection. None: those that
+    /// the system trusts.
     pub authorities: Option<PathBuf>,
     /// The namespace of the pods.
     pub namespace: String,

@@ -28,8 +28,8 @@ impl Lines {
         Self { body, server: server.to_owned(), silence_max, begun: Vec::new(), searched: 0 }
     }
 
-    /// Returns the next line without its break, or none at the end of the body. Nothing is lost if the future is dropped.
-    /// Errors: it has more than `bytes_max` bytes, nothing came in time, or the body broke off.
+    /// Returns the next line without its break, or none at the end of the body. Nothing is lost if the future is
+    /// dropped. Errors: it has more than `bytes_max` bytes, nothing came in time, or the body broke off.
     pub(super) async fn next(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, KubernetesError> {
         loop {
             if let Some(at) = self.begun[self.searched..].iter().position(|&byte| byte == b'\n') {

@@ -122,8 +122,8 @@ impl Watching {
         }
     }
 
-    /// Watches once from a version on, which moves with what is delivered, until there is room for workers that were left
-    /// out. Errors: the watch does not begin, or the server says that it cannot go on.
+    /// Watches once from a version on, which moves with what is delivered, until there is room for workers that were
+    /// left out. Errors: the watch does not begin, or the server says that it cannot go on.
     async fn watch(&mut self, client: &Client, version: &mut String) -> Result<Ended, KubernetesError> {
         let mut watch = client.watch(version).await?;
         self.outage.over();
