@@ -271,7 +271,10 @@ impl Shared {
             } else if query.contains_key("watch") {
                 let from: u64 = query["resourceVersion"].parse().expect("a version of this server");
                 if from >= state.forgotten {
-                    return self.watch(state, wire, from);
+                    if self.watch(state, wire.get_mut(), from)? {
+                        continue;
+                    }
+                    return Ok(());
                 }
                 (410, status(410, "too old resource version"))
             } else {
@@ -285,14 +288,13 @@ impl Shared {
         }
     }
 
-    /// Writes events after a version, until watches are ended.
+    /// Writes events after a version, until watches are ended. Returns whether the connection can be used again.
     fn watch<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        mut wire: BufReader<Box<dyn Wire>>,
+        wire: &mut Box<dyn Wire>,
         from: u64,
-    ) -> std::io::Result<()> {
-        let wire = wire.get_mut();
+    ) -> std::io::Result<bool> {
         let era = state.era;
         let mut seen = from;
         wire.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
@@ -320,6 +322,7 @@ impl Shared {
         if *is_clean {
             wire.write_all(b"0\r\n\r\n")?;
         }
-        wire.flush()
+        wire.flush()?;
+        Ok(*is_clean)
     }
 }
