@@ -20,8 +20,16 @@ impl Backoff {
         Self { next: PAUSE_MIN }
     }
 
+    /// Returns the next pause.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let mut chance = [0; 4];
+        // Without chance, pauses are short.
+        let _ = getrandom::fill(&mut chance);
+        self.pause_by(u32::from_ne_bytes(chance))
+    }
+
     /// Returns the next pause. `chance` is any number, drawn at random.
-    pub(crate) fn pause(&mut self, chance: u32) -> Duration {
+    fn pause_by(&mut self, chance: u32) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(PAUSE_MAX);
         whole / 2 + (whole / 2).mul_f64(f64::from(chance) / f64::from(u32::MAX))
@@ -42,13 +50,13 @@ mod tests {
         let (mut short, mut long) = (Backoff::new(), Backoff::new());
         let mut last = Duration::ZERO;
         for _ in 0..20 {
-            let [shortest, longest] = [short.pause(0), long.pause(u32::MAX)];
+            let [shortest, longest] = [short.pause_by(0), long.pause_by(u32::MAX)];
             assert_eq!(shortest * 2, longest);
             assert!(longest >= last && longest <= PAUSE_MAX);
             last = longest;
         }
         assert_eq!(last, PAUSE_MAX);
         long.reset();
-        assert_eq!(long.pause(u32::MAX), PAUSE_MIN);
+        assert_eq!(long.pause_by(u32::MAX), PAUSE_MIN);
     }
 }

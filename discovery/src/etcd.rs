@@ -9,7 +9,6 @@ mod client;
 mod config;
 mod connection;
 mod error;
-mod outage;
 mod registration;
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,15 @@
 
 mod address;
 mod backoff;
+mod causes;
 mod entry;
 pub mod etcd;
 #[rustfmt::skip]
 #[path = "generated/etcdserverpb.rs"]
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; etcd documents its interface")]
 mod generated;
+pub mod kubernetes;
+mod outage;
 mod static_list;
 mod table;
 
@@ -17,6 +20,7 @@ pub use entry::{ENTRY_BYTES_MAX, Entry, EntryError, Topology};
 pub use static_list::{StaticList, StaticListError};
 pub use table::{Sight, Table, WORKERS_MAX};
 
+use domain::session::Role;
 use std::fmt;
 
 /// A directory of workers.
@@ -44,11 +48,35 @@ pub struct Member {
     pub key: Key,
     /// Where it takes sessions.
     pub address: Address,
-    /// What it says of itself. A list of addresses says nothing.
-    pub entry: Option<Entry>,
+    /// What is known of it.
+    pub about: About,
 }
 
-/// The name by which a directory tells a worker from others: the address in a static list, the id in etcd.
+/// What a directory knows of a worker beyond its address. The worker's session says the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Nothing, as in a list of addresses.
+    Nothing,
+    /// What the worker says of itself, as in etcd.
+    Worker(Entry),
+    /// What Kubernetes says of the worker's pod.
+    Pod {
+        /// The role that its pool is for. The worker may have another one by now.
+        role: Option<Role>,
+        /// Where it is.
+        topology: Topology,
+    },
+}
+
+impl Member {
+    /// Returns what the worker says of itself, if the directory has that.
+    pub fn entry(&self) -> Option<&Entry> {
+        if let About::Worker(entry) = &self.about { Some(entry) } else { None }
+    }
+}
+
+/// The name by which a directory tells a worker from others: the address in a static list, the id in etcd, the name of
+/// the pod in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub String);
 

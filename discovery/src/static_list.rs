@@ -1,7 +1,7 @@
 //! Addresses that the configuration names and that never change.
 
 use crate::table::WORKERS_MAX;
-use crate::{Address, AddressError, Change, Discovery, Key, Member};
+use crate::{About, Address, AddressError, Change, Discovery, Key, Member};
 use std::collections::BTreeSet;
 
 /// The addresses, all there from the beginning.
@@ -51,7 +51,7 @@ impl Discovery for StaticList {
     async fn next(&mut self) -> Change {
         let Some(address) = self.addresses.get(self.told).cloned() else { return std::future::pending().await };
         self.told += 1;
-        Change::Joined(Member { key: Key(address.to_string()), address, entry: None })
+        Change::Joined(Member { key: Key(address.to_string()), address, about: About::Nothing })
     }
 }
 

@@ -125,5 +125,5 @@ impl Table {
 }
 
 fn incarnation(member: &Member) -> Option<Incarnation> {
-    member.entry.as_ref().map(|entry| entry.incarnation)
+    member.entry().map(|entry| entry.incarnation)
 }

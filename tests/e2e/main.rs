@@ -6,6 +6,8 @@
 
 mod address;
 mod admin;
+#[path = "../../discovery/tests/kubernetes/server.rs"]
+mod api_server;
 mod asks;
 mod bad_input;
 mod bench;
@@ -40,6 +42,7 @@ mod metrics;
 mod models;
 mod not_finite;
 mod object;
+mod pods;
 mod probes;
 mod process;
 mod processes;

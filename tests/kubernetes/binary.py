@@ -31,7 +31,7 @@ class Binary:
     def __init__(self, path: str):
         self.path = path
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("BATON_", "AWS_", "HF_"))}
-        self.environment = {**clean, "BATON_CLUSTER__SECRET": SECRET}
+        self.environment = {**clean, "BATON_CLUSTER__SECRET": SECRET, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         self.content = Path(path).read_bytes()
         self.helps: dict[str, str] = {}
 
@@ -69,7 +69,7 @@ class Binary:
             with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
                 file.write(maps[volume["configMap"]["name"]]["baton.toml"])
                 file.flush()
-                found += self.configuration(file.name, workload, {**self.environment, **given})
+                found += self.configuration(file.name, workload, objects, {**self.environment, **given})
             findings += [f"{name(workload)}: {what}" for what in found]
         return findings
 
@@ -94,7 +94,7 @@ class Binary:
                 findings.append(f"the binary does not know {variable}")
         return findings
 
-    def configuration(self, path: str, workload: dict, environment: dict[str, str]) -> list[str]:
+    def configuration(self, path: str, workload: dict, objects: list[dict], environment: dict[str, str]) -> list[str]:
         """Checks the file as a whole, and what of it must fit the pod: ports, folders, files, the time to drain."""
         answer = self.run("config", "check", "--config", path, environment=environment)
         if NO_DEVICE in answer.stderr:
@@ -122,7 +122,21 @@ class Binary:
         findings += [f"{file} is in no volume" for file in sorted(files) if str(Path(file).parent) not in mounts]
         if is_router and settings["discovery.kind"] == "static" and not settings["cluster.workers"]:
             findings.append("the router knows no workers")
+        if is_router and settings["discovery.kind"] == "kubernetes":
+            for work in workloads(objects):
+                labels = work["spec"]["template"]["metadata"]["labels"]
+                if selected_by(settings["discovery.kubernetes.selector"], labels) != (work is not workload):
+                    findings.append(f"discovery.kubernetes.selector is wrong about the pods of {name(work)}")
         return findings
+
+
+def selected_by(selector: str, labels: dict[str, str]) -> bool:
+    """Returns whether a selector in the form `a=b,c in (d,e)` selects these labels."""
+    def holds(rule: str) -> bool:
+        key, values = re.fullmatch(r"(\S+?)(?:=| in )\(?([^()]+)\)?", rule).groups()
+        return labels.get(key) in values.split(",")
+
+    return all(holds(rule) for rule in re.split(r",(?![^(]*\))", selector))
 
 
 def get(url: str) -> tuple[int, str]:

@@ -62,6 +62,8 @@ def check_chart(root: Path) -> list[str]:
         "tls.secretName=certificate,monitoring.enabled=true": "keySecret: {name: certificate, key: tls.key}",
         "tls.secretName=certificate,tls.serverName=here": "server_name = \"here\"",
         "decode.autoscaling.enabled=true,decode.autoscaling.max=3": "x-baton-decode-2.x-baton-decode:9001",
+        "discovery.kind=kubernetes,discovery.apiPorts={8443}": "{port: 8443, protocol: TCP}",
+        "discovery.kind=kubernetes,discovery.nodeLabels=true": "resources: [nodes], verbs: [get]",
     }
     for value, expect in everything.items():
         answer = run("helm", "template", "x", chart, "--set", value)
@@ -99,7 +101,7 @@ def check(objects: list[dict]) -> list[str]:
     for obj in objects:
         findings += [f"{name(obj)}: {what}" for what in schema(obj)]
     for workload in workloads(objects):
-        findings += [f"{name(workload)}: {what}" for what in hardening(workload)]
+        findings += [f"{name(workload)}: {what}" for what in hardening(workload, accounts(objects))]
         findings += [f"{name(workload)}: {what}" for what in references(workload, objects)]
     findings += selectors(objects)
     return findings
@@ -146,7 +148,17 @@ def container(workload: dict) -> dict:
     return only
 
 
-def hardening(workload: dict) -> list[str]:
+def accounts(objects: list[dict]) -> set[str]:
+    """Returns the service accounts that have rights. Each right must be one of a Role that is there."""
+    names = {name(obj) for obj in objects}
+    bindings = [obj for obj in objects if obj["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    for obj in bindings:
+        if f"{obj['roleRef']['kind']}/{obj['roleRef']['name']}" not in names:
+            raise SystemExit(f"error: {name(obj)} binds what is not there")
+    return {subject["name"] for obj in bindings for subject in obj["subjects"]}
+
+
+def hardening(workload: dict, with_rights: set[str]) -> list[str]:
     spec, one = pod(workload), container(workload)
     of_pod, of_container = spec["securityContext"], one["securityContext"]
     limits = one["resources"].get("limits", {})
@@ -158,7 +170,7 @@ def hardening(workload: dict) -> list[str]:
         "readOnlyRootFilesystem": of_container.get("readOnlyRootFilesystem") is True,
         "drop": of_container["capabilities"]["drop"] == ["ALL"],
         "add": of_container["capabilities"].get("add", []) == (["IPC_LOCK"] if has_rdma else []),
-        "automountServiceAccountToken": spec.get("automountServiceAccountToken") is False,
+        "automountServiceAccountToken": spec.get("automountServiceAccountToken") is (spec["serviceAccountName"] in with_rights),
         # Names of services would become variables that begin with BATON_.
         "enableServiceLinks": spec.get("enableServiceLinks") is False,
         "memory": "memory" in limits,

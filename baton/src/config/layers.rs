@@ -16,11 +16,13 @@ const PREFIX: &str = "BATON_";
 /// The key that `baton admin` shows, which is no setting: no process that serves wants it.
 const OPERATOR_KEY: &str = "BATON_KEY";
 /// What others' tools read of the environment, and the settings that it is the default of.
-const USUAL: [(&str, &str); 5] = [
+const USUAL: [(&str, &str); 7] = [
     ("AWS_ACCESS_KEY_ID", "object.key_id"),
     ("AWS_SECRET_ACCESS_KEY", "object.secret"),
     ("AWS_SESSION_TOKEN", "object.token"),
     ("AWS_REGION", "object.region"),
+    ("KUBERNETES_SERVICE_HOST", "discovery.kubernetes.service_host"),
+    ("KUBERNETES_SERVICE_PORT", "discovery.kubernetes.service_port"),
     ("XDG_RUNTIME_DIR", "cluster.runtime_folder"),
 ];
 /// A key further than this from what was written is no likely meaning of it (Jaro-Winkler similarity).

@@ -439,10 +439,6 @@ fn a_directory_of_workers_is_wholly_described() {
     etcd(&[]).and_then(Loaded::checked).expect("it is good");
     for (setting, error) in [
         (
-            "discovery.kind=kubernetes",
-            "discovery.kind: kubernetes is not built in yet; static and etcd are (flag --set)",
-        ),
-        (
             "discovery.etcd.endpoints=",
             "discovery.etcd.endpoints: discovery.kind = \"etcd\" wants it, such as http://127.0.0.1:2379 (flag --set)",
         ),
@@ -518,4 +514,49 @@ fn the_files_of_tls_belong_together() {
     ] {
         check_refused(tls(&[setting]), error);
     }
+}
+
+#[test]
+fn kubernetes_is_found_from_a_pod_or_by_its_address() {
+    let kind = "discovery.kind=kubernetes";
+    let pod = [("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_SERVICE_PORT", "6443")];
+    // A pod's address is dialed, whatever its worker listens on.
+    let loaded = settle("", &pod, &[kind, "worker.listen=0.0.0.0:9001"]).expect("it resolves");
+    assert_eq!(origin(&loaded, "discovery.kubernetes.service_host"), "environment KUBERNETES_SERVICE_HOST");
+    let config = loaded.checked().expect("it is good");
+    let kubernetes = &config.discovery_kubernetes;
+    assert_eq!((kubernetes.service_host.as_str(), kubernetes.service_port), ("10.96.0.1", 6443));
+    let outside = |more: &[&str]| {
+        let base = [kind, "discovery.kubernetes.server=http://127.0.0.1:8001", "discovery.kubernetes.namespace=baton"];
+        settle("", &[], &[&base, more].concat())
+    };
+    outside(&[]).and_then(Loaded::checked).expect("it is good");
+    check_refused(
+        settle("", &[], &[kind]),
+        "discovery.kubernetes.server: discovery.kind = \"kubernetes\" wants it, since this process is not in a pod (KUBERNETES_SERVICE_HOST is not set) (default)",
+    );
+    for (setting, error) in [
+        (
+            "discovery.kubernetes.server=https://a/b:1",
+            "discovery.kubernetes.server: \"https://a/b:1\" is not http://HOST:PORT or https://HOST:PORT (flag --set)",
+        ),
+        (
+            "discovery.kubernetes.namespace=",
+            "discovery.kubernetes.namespace: discovery.kubernetes.server wants it, because this process is in no pod (flag --set)",
+        ),
+        (
+            "discovery.kubernetes.selector=",
+            "discovery.kubernetes.selector: without one, all pods of the namespace would be workers (flag --set)",
+        ),
+        (
+            "cluster.workers=a:1",
+            "cluster.workers: discovery.kind says that workers are found otherwise: set one of the two (flag --set)",
+        ),
+    ] {
+        check_refused(outside(&[setting]), error);
+    }
+    check_refused(
+        outside(&["discovery.kubernetes.node_labels=true", "discovery.kubernetes.rack_label="]),
+        "discovery.kubernetes.rack_label: discovery.kubernetes.node_labels wants the name of a label, which nodes need not have (flag --set)",
+    );
 }

@@ -208,7 +208,8 @@ tree! {
     /// How routers find workers.
     discovery: Discovery {
         /// `static`: routers use the addresses in `cluster.workers`. `etcd`: workers register themselves in etcd, and
-        /// routers follow it; see docs/operate/etcd.md. `kubernetes` is not built in yet.
+        /// routers follow it; see docs/operate/etcd.md. `kubernetes`: routers follow the pods of the workers; see
+        /// docs/operate/kubernetes.md.
         kind: DiscoveryKind = DiscoveryKind::Static,
     }
     /// Where etcd is, if `discovery.kind` is `etcd`. Version 3.4 or later.
@@ -237,6 +238,35 @@ tree! {
         cert: String = String::new(),
         /// File with the private key of that certificate.
         key: String = String::new(),
+    }
+    /// Where the API server is and which pods are workers, if `discovery.kind` is `kubernetes`. Only routers use these
+    /// settings.
+    discovery_kubernetes as "discovery.kubernetes": DiscoveryKubernetes {
+        /// URL of the API server: `https://HOST:PORT`, or `http://HOST:PORT` for a proxy on this host, such as `kubectl
+        /// proxy`. Empty: the one of the cluster in which this process runs as a pod.
+        server: String = String::new(),
+        /// Host of the cluster's API server, if `discovery.kubernetes.server` is empty. If unset,
+        /// `KUBERNETES_SERVICE_HOST` applies, which every pod has.
+        service_host: String = String::new(),
+        /// Port of the cluster's API server, if `discovery.kubernetes.server` is empty. If unset,
+        /// `KUBERNETES_SERVICE_PORT` applies.
+        service_port: u16 = 443,
+        /// File with the token of this process. It is read at each request. Empty: that of the pod's service account if
+        /// `discovery.kubernetes.server` is empty, and otherwise none.
+        token_file: String = String::new(),
+        /// File with the authorities that may have issued the API server's certificate, in PEM. It is read at each
+        /// connection. Empty: that of the pod's service account if `discovery.kubernetes.server` is empty, and
+        /// otherwise those that the system trusts.
+        ca: String = String::new(),
+        /// Namespace of the workers. Empty: that of this pod; it is required if `discovery.kubernetes.server` is set.
+        namespace: String = String::new(),
+        /// Label selector of the workers' pods. Their containers name the port for sessions `sessions`.
+        selector: String = "app.kubernetes.io/name=baton,llm-d.ai/role in (prefill,decode)".to_owned(),
+        /// Whether labels of the nodes say where workers are: zone, rack and NVLink domain. It needs the right to get
+        /// nodes. Without it, workers have the name of their node, and the zone if their pods have its label.
+        node_labels: bool = false,
+        /// Label of nodes with the name of their rack, if `discovery.kubernetes.node_labels` is `true`.
+        rack_label: String = "topology.kubernetes.io/rack".to_owned(),
     }
     /// Where a worker is. Workers publish these labels with their registration.
     topology: Topology {
@@ -499,7 +529,7 @@ pub(crate) enum DiscoveryKind {
     Static,
     /// In etcd, where workers register themselves.
     Etcd,
-    /// By the pods of a cluster.
+    /// By the pods of Kubernetes.
     Kubernetes,
 }
 

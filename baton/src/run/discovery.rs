@@ -3,8 +3,9 @@
 
 use super::host::host;
 use super::secret::{etcd_password, is_of_this_host};
-use crate::config::{Config, DiscoveryKind};
+use crate::config::{Config, DiscoveryKind, DiscoveryKubernetes};
 use discovery::etcd::{Credentials, Etcd, EtcdConfig, EtcdWatcher, Registration, TlsFiles};
+use discovery::kubernetes::{Kubernetes, KubernetesConfig, PodWatcher};
 use discovery::{Address, AddressError, Change, Discovery, Entry, StaticList, Topology};
 use domain::session::{PeerInfo, Role, Served};
 use std::convert::Infallible;
@@ -15,23 +16,37 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// Where the workers of the cluster are listed.
+/// Where Kubernetes puts the token, the authorities and the namespace of a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Where the workers of the cluster are listed, for routers.
 pub(super) enum Directory {
     /// In the configuration.
     Static(StaticList),
     /// In etcd.
     Etcd(Etcd),
+    /// Among the pods of Kubernetes.
+    Kubernetes(Kubernetes),
 }
 
 /// Changes of a directory.
 pub(super) enum Changes {
     Static(StaticList),
     Etcd(EtcdWatcher),
+    Kubernetes(PodWatcher),
+}
+
+/// Where a worker registers itself.
+pub(super) enum Register {
+    /// Nowhere: routers have its address, or Kubernetes does.
+    Nowhere,
+    /// In etcd.
+    Etcd(Etcd),
 }
 
 /// A worker that is registered.
 pub(super) enum Registered {
-    /// In nothing: routers have its address.
+    /// In nothing.
     Nowhere,
     /// In etcd.
     Etcd(Registration),
@@ -43,7 +58,10 @@ impl Directory {
         Ok(match config.discovery.kind {
             DiscoveryKind::Static => Self::Static(StaticList::parse(&config.cluster.workers)?),
             DiscoveryKind::Etcd => Self::Etcd(runtime.block_on(Etcd::open(etcd_config(config)?))?),
-            DiscoveryKind::Kubernetes => unreachable!("the check of the configuration refuses it"),
+            DiscoveryKind::Kubernetes => {
+                let kubernetes = kubernetes_config(&config.discovery_kubernetes)?;
+                Self::Kubernetes(runtime.block_on(Kubernetes::open(kubernetes))?)
+            }
         })
     }
 
@@ -55,6 +73,7 @@ impl Directory {
                 let etcd = &config.discovery_etcd;
                 format!("those that etcd lists at {} under {}", etcd.endpoints, etcd.prefix)
             }
+            Self::Kubernetes(_) => format!("the pods with {}", config.discovery_kubernetes.selector),
         }
     }
 
@@ -63,13 +82,24 @@ impl Directory {
         match self {
             Self::Static(list) => Changes::Static(list),
             Self::Etcd(etcd) => Changes::Etcd(etcd.watch()),
+            Self::Kubernetes(kubernetes) => Changes::Kubernetes(kubernetes.watch()),
         }
     }
+}
 
-    /// Registers a worker. Errors: the directory refuses it.
+impl Register {
+    /// Opens the register. Errors: it refuses this process.
+    pub(super) fn open(config: &Config, runtime: &Runtime) -> Result<Self, Box<dyn Error>> {
+        Ok(match config.discovery.kind {
+            DiscoveryKind::Static | DiscoveryKind::Kubernetes => Self::Nowhere,
+            DiscoveryKind::Etcd => Self::Etcd(runtime.block_on(Etcd::open(etcd_config(config)?))?),
+        })
+    }
+
+    /// Registers a worker. Errors: the register refuses it.
     pub(super) async fn register(&self, entry: Entry) -> Result<Registered, Box<dyn Error>> {
         Ok(match self {
-            Self::Static(_) => Registered::Nowhere,
+            Self::Nowhere => Registered::Nowhere,
             Self::Etcd(etcd) => Registered::Etcd(etcd.register(entry).await?),
         })
     }
@@ -80,6 +110,7 @@ impl Discovery for Changes {
         match self {
             Self::Static(list) => list.next().await,
             Self::Etcd(watcher) => watcher.next().await,
+            Self::Kubernetes(watcher) => watcher.next().await,
         }
     }
 }
@@ -110,9 +141,13 @@ impl Registered {
 pub(super) fn asked_by_router(config: &Config) -> Vec<(&'static str, &str)> {
     let (key, list) = match config.discovery.kind {
         DiscoveryKind::Static => ("cluster.workers", &config.cluster.workers),
-        DiscoveryKind::Etcd | DiscoveryKind::Kubernetes => {
-            ("discovery.etcd.endpoints", &config.discovery_etcd.endpoints)
-        }
+        DiscoveryKind::Etcd => ("discovery.etcd.endpoints", &config.discovery_etcd.endpoints),
+        DiscoveryKind::Kubernetes => match &config.discovery_kubernetes {
+            kubernetes if kubernetes.server.is_empty() => {
+                ("discovery.kubernetes.service_host", &kubernetes.service_host)
+            }
+            kubernetes => ("discovery.kubernetes.server", &kubernetes.server),
+        },
     };
     let addresses = list.split(',').map(str::trim).filter(|address| !address.is_empty());
     addresses.map(|address| (key, address.split_once("://").map_or(address, |(_, address)| address))).collect()
@@ -145,9 +180,13 @@ fn advertise(advertised: &str, listens: SocketAddr) -> Result<Address, AddressEr
     if without_port(advertised) != advertised {
         return advertised.parse();
     }
-    let is_bare_ipv6 = advertised.contains(':') && !advertised.starts_with('[');
-    let host = if is_bare_ipv6 { format!("[{advertised}]") } else { advertised.to_owned() };
-    format!("{host}:{}", listens.port()).parse()
+    with_port(advertised, listens.port()).parse()
+}
+
+/// Returns `HOST:PORT`.
+fn with_port(host: &str, port: u16) -> String {
+    let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+    if is_bare_ipv6 { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Returns the host of `HOST` or `HOST:PORT`.
@@ -186,6 +225,34 @@ fn etcd_config(config: &Config) -> Result<EtcdConfig, Box<dyn Error>> {
     })
 }
 
+fn kubernetes_config(kubernetes: &DiscoveryKubernetes) -> Result<KubernetesConfig, Box<dyn Error>> {
+    let DiscoveryKubernetes { server, service_host, service_port, token_file, ca, namespace, .. } = kubernetes;
+    let in_pod = server.is_empty();
+    let file = |path: &str, name: &str| match path {
+        "" => in_pod.then(|| Path::new(SERVICE_ACCOUNT).join(name)),
+        path => Some(Path::new(path).to_owned()),
+    };
+    let namespace = if namespace.is_empty() {
+        let path = format!("{SERVICE_ACCOUNT}/namespace");
+        let of_pod = std::fs::read_to_string(&path).map_err(|error| {
+            format!(
+                "{path}: {error}: the pod needs the token of its service account, or discovery.kubernetes.namespace"
+            )
+        })?;
+        of_pod.trim().to_owned()
+    } else {
+        namespace.clone()
+    };
+    Ok(KubernetesConfig {
+        server: if in_pod { format!("https://{}", with_port(service_host, *service_port)) } else { server.clone() },
+        token: file(token_file, "token"),
+        authorities: file(ca, "ca.crt"),
+        namespace,
+        selector: kubernetes.selector.clone(),
+        node_rack_label: kubernetes.node_labels.then(|| kubernetes.rack_label.clone()),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,5 +285,28 @@ mod tests {
         config.discovery_etcd.endpoints = "https://a:2379,http://127.0.0.1:1".to_owned();
         let key = "discovery.etcd.endpoints";
         assert_eq!(asked_by_router(&config), [(key, "a:2379"), (key, "127.0.0.1:1")]);
+    }
+
+    #[test]
+    fn a_router_in_a_pod_uses_its_service_account() {
+        let mut config = Config::default();
+        config.discovery.kind = DiscoveryKind::Kubernetes;
+        let kubernetes = &mut config.discovery_kubernetes;
+        (kubernetes.service_host, kubernetes.namespace) = ("fd00::1".to_owned(), "baton".to_owned());
+        let in_pod = kubernetes_config(kubernetes).expect("it has all");
+        assert_eq!(in_pod.server, "https://[fd00::1]:443");
+        assert_eq!(in_pod.token, Some(Path::new(SERVICE_ACCOUNT).join("token")));
+        assert_eq!(in_pod.authorities, Some(Path::new(SERVICE_ACCOUNT).join("ca.crt")));
+        assert_eq!(in_pod.node_rack_label, None);
+        assert_eq!(asked_by_router(&config), [("discovery.kubernetes.service_host", "fd00::1")]);
+        let kubernetes = &mut config.discovery_kubernetes;
+        (kubernetes.server, kubernetes.node_labels) = ("http://127.0.0.1:8001".to_owned(), true);
+        let outside = kubernetes_config(kubernetes).expect("it has all");
+        assert_eq!(
+            (outside.server.as_str(), outside.token, outside.authorities),
+            ("http://127.0.0.1:8001", None, None)
+        );
+        assert_eq!(outside.node_rack_label.as_deref(), Some("topology.kubernetes.io/rack"));
+        assert_eq!(asked_by_router(&config), [("discovery.kubernetes.server", "127.0.0.1:8001")]);
     }
 }

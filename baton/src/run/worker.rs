@@ -1,6 +1,6 @@
 //! `baton prefill-worker` and `baton decode-worker`: one worker, for routers of other processes.
 
-use super::discovery::{Directory, entry};
+use super::discovery::{Register, entry};
 use super::host::host;
 use super::model::Model;
 use super::model_card::described;
@@ -42,7 +42,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let reach = ops::reach(config)?;
     let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address, &tls)?;
     let port = tls.port(listener, PortUse::Sessions);
-    let directory = Directory::open(config, &runtime)?;
+    let register = Register::open(config, &runtime)?;
     if config.worker.name.is_empty() && config.worker.listen.ends_with(":0") && !config.disk.folders.is_empty() {
         return Err("disk.folders: a worker finds its records again by its name, and this one would have another at every start: \
                     set worker.name, or a port in worker.listen"
@@ -63,7 +63,7 @@ pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> 
     let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
     let worker = setup.start()?;
     let identity = Identity { peer, role: worker.role(), served, secrets };
-    let registered = runtime.block_on(directory.register(entry))?;
+    let registered = runtime.block_on(register.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
     runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, reach));

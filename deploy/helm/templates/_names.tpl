@@ -50,3 +50,8 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 {{- join "," $addresses -}}
 {{- end -}}
+
+{{/* Service account of routers. Only theirs has rights. */}}
+{{- define "baton.routerAccount" -}}
+{{ include "baton.name" . }}{{ if eq .Values.discovery.kind "kubernetes" }}-router{{ end }}
+{{- end -}}

@@ -6,7 +6,13 @@
 model:
   path: {{ $root.Values.model.path | quote }}
 discovery:
-  kind: {{ $root.Values.discovery.kind }}
+  {{- /* Workers do nothing to be found through Kubernetes. */}}
+  kind: {{ ternary "static" $root.Values.discovery.kind (and (eq $root.Values.discovery.kind "kubernetes") (ne $component "router")) }}
+  {{- if and (eq $root.Values.discovery.kind "kubernetes") (eq $component "router") }}
+  kubernetes:
+    selector: {{ printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s,llm-d.ai/role in (prefill,decode)" $root.Chart.Name $root.Release.Name | quote }}
+    node_labels: {{ $root.Values.discovery.nodeLabels }}
+  {{- end }}
   {{- if and (eq $root.Values.discovery.kind "etcd") $root.Values.discovery.etcd.tlsSecret }}
   etcd:
     tls:

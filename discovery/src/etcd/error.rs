@@ -1,8 +1,11 @@
 //! Errors of etcd, and what they mean.
 
+use crate::causes::{is_of_tls, with_causes};
 use crate::entry::ENTRY_BYTES_MAX;
+use crate::outage::Failure;
 use domain::{Incarnation, WorkerId};
 use std::error::Error;
+use std::mem::discriminant;
 use std::path::PathBuf;
 use tonic::{Code, Status};
 
@@ -177,32 +180,19 @@ impl Asked {
     }
 }
 
-/// Returns an error with its causes: the outer ones alone say little.
-fn with_causes(error: &dyn Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        // Some repeat what they are caused by.
-        if texts.last().is_none_or(|last| !last.contains(&text)) {
-            texts.push(text);
-        }
-        cause = error.source();
-    }
-    texts.join(": ")
-}
+impl Failure for EtcdError {
+    const DIRECTORY: &'static str = "etcd";
 
-/// Returns whether the error, or what caused it, is one of TLS.
-fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
-            return true;
-        }
-        cause = error.source();
+    fn is_like(&self, other: &Self) -> bool {
+        // An etcd that is not there is so in several ways.
+        let is_absence = |error: &Self| matches!(error, Self::Away { .. } | Self::Ended { .. });
+        (is_absence(self) && is_absence(other)) || discriminant(self) == discriminant(other)
     }
-    false
+
+    fn is_passing(&self) -> bool {
+        // The next connection has another one.
+        matches!(self, Self::Token | Self::Lapsed)
+    }
 }
 
 #[cfg(test)]
@@ -231,18 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_tls_are_found_among_causes() {
+    fn what_fails_before_an_answer_is_of_tls_or_of_the_network() {
         #[derive(Debug, thiserror::Error)]
         #[error("outer")]
         struct Outer(#[source] std::io::Error);
         let asked = Asked { endpoint: "https://e:1".into(), user: String::new(), keys: String::new() };
         let tls = Outer(std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::DecryptError));
         assert!(matches!(asked.not_reached(&tls), EtcdError::Tls { .. }));
-        let refused = Outer(std::io::ErrorKind::ConnectionRefused.into());
-        let error = asked.not_reached(&refused);
-        assert!(
-            matches!(error, EtcdError::Away { .. }) && error.to_string().contains("outer: connection refused"),
-            "{error}"
-        );
+        assert!(matches!(asked.not_reached(&Outer(std::io::ErrorKind::TimedOut.into())), EtcdError::Away { .. }));
     }
 }

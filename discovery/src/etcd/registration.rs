@@ -3,7 +3,7 @@
 use super::client::{Client, EtcdLease};
 use super::connection::Connector;
 use super::error::EtcdError;
-use super::outage::Outage;
+use crate::outage::Outage;
 use crate::{ENTRY_BYTES_MAX, Entry};
 use domain::session::Role;
 use std::time::Duration;

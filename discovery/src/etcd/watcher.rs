@@ -3,10 +3,10 @@
 use super::client::{Client, Watched};
 use super::connection::Connector;
 use super::error::EtcdError;
-use super::outage::Outage;
 use crate::generated::{Event, KeyValue, event::EventType};
+use crate::outage::Outage;
 use crate::table::WORKERS_MAX;
-use crate::{Change, Discovery, Entry, Key, Member, Sight, Table};
+use crate::{About, Change, Discovery, Entry, Key, Member, Sight, Table};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ impl Drop for EtcdWatcher {
 struct Watching {
     table: Table,
     changes: mpsc::Sender<Change>,
-    outage: Outage,
+    outage: Outage<EtcdError>,
 }
 
 impl Watching {
@@ -119,7 +119,7 @@ fn member(keys: &str, kv: &KeyValue) -> Option<Member> {
     let key = key(keys, kv)?;
     match Entry::decode(&kv.value) {
         Ok(entry) if entry.id.0.to_string() == key.0 => {
-            Some(Member { key, address: entry.address.clone(), entry: Some(entry) })
+            Some(Member { key, address: entry.address.clone(), about: About::Worker(entry) })
         }
         Ok(entry) => {
             tracing::warn!("etcd: {keys}{key} is left out: it is the entry of the worker {}", entry.id.0);

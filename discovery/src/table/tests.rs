@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Entry, Topology};
+use crate::{About, Entry, Topology};
 use domain::WorkerId;
 use domain::session::Role;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn member(id: u32, incarnation: u64, port: u16) -> Member {
         layout: 0,
         topology: Topology::default(),
     };
-    Member { key: Key(id.to_string()), address, entry: Some(entry) }
+    Member { key: Key(id.to_string()), address, about: About::Worker(entry) }
 }
 
 fn key(id: u32) -> Key {

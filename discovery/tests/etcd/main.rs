@@ -83,7 +83,7 @@ impl Reader {
 
     /// The ids and incarnations that are listed.
     fn listed(&self) -> Vec<(u32, u64)> {
-        let entries = self.known.values().filter_map(|member| member.entry.as_ref());
+        let entries = self.known.values().filter_map(Member::entry);
         entries.map(|entry| (entry.id.0, entry.incarnation.0)).collect()
     }
 

@@ -9,7 +9,7 @@ async fn a_worker_is_listed_until_it_withdraws_or_its_lease_lapses() {
     let mut reader = Reader::new(&etcd);
     let first = etcd.register(entry(1, 10)).await.expect("it may");
     reader.until(&[(1, 10)]).await;
-    assert_eq!(reader.known.values().next().and_then(|member| member.entry.clone()), Some(entry(1, 10)));
+    assert_eq!(reader.known.values().next().and_then(Member::entry), Some(&entry(1, 10)));
     // A reader that comes later sees it too.
     let second = etcd.register(entry(2, 20)).await.expect("it may");
     Reader::new(&etcd).until(&[(1, 10), (2, 20)]).await;

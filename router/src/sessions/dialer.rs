@@ -7,7 +7,7 @@ use super::remote::Remote;
 use super::roster::Roster;
 use super::service::Service;
 use crate::clock::Draw;
-use discovery::{Change, Discovery, Entry, Key, Member};
+use discovery::{About, Change, Discovery, Entry, Key, Member};
 use domain::Secrets;
 use domain::session::{ModelShape, ToWorker};
 use proto::tls::Connector;
@@ -194,8 +194,15 @@ impl Redial {
 
 /// Logs what a directory says of a worker.
 fn log_listed(member: &Member) {
-    if let Some(Entry { id, name, role, model, topology, .. }) = &member.entry {
-        let address = member.address.as_str();
-        tracing::info!(worker = name, id = id.0, address, ?role, model, %topology, "discovery lists a worker");
+    let address = member.address.as_str();
+    match &member.about {
+        About::Nothing => {}
+        About::Worker(Entry { id, name, role, model, topology, .. }) => {
+            tracing::info!(worker = name, id = id.0, address, ?role, model, %topology, "discovery lists a worker");
+        }
+        About::Pod { role, topology } => {
+            let worker = member.key.to_string();
+            tracing::info!(worker, address, ?role, %topology, "discovery lists a worker");
+        }
     }
 }

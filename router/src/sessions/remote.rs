@@ -59,7 +59,7 @@ impl Remote {
             }
         };
         // An address may be another worker's by now.
-        if let Some(entry) = self.member.entry.as_ref().filter(|entry| entry.id != hello.peer.id) {
+        if let Some(entry) = self.member.entry().filter(|entry| entry.id != hello.peer.id) {
             let why = format!(
                 "the worker there has the id {}; discovery lists {} with the id {}",
                 hello.peer.id, entry.name, entry.id

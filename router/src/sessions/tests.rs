@@ -1,7 +1,7 @@
 //! The dialer, in front of workers that the test plays over the network.
 
 use super::*;
-use discovery::{Change, Discovery, Entry, Key, Member, StaticList, Topology};
+use discovery::{About, Change, Discovery, Entry, Key, Member, StaticList, Topology};
 use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
@@ -101,7 +101,7 @@ fn secrets() -> Secrets {
 /// Returns a worker of a directory that says that it has this id, or nothing of it.
 fn member(key: u32, address: SocketAddr, id: Option<u32>) -> Member {
     let address: discovery::Address = address.to_string().parse().expect("an address");
-    let entry = id.map(|id| Entry {
+    let entry = |id| Entry {
         id: WorkerId(id),
         incarnation: Incarnation(1),
         name: format!("worker-{id}"),
@@ -111,8 +111,9 @@ fn member(key: u32, address: SocketAddr, id: Option<u32>) -> Member {
         model: String::new(),
         layout: 0,
         topology: Topology::default(),
-    });
-    Member { key: Key(key.to_string()), address, entry }
+    };
+    let about = id.map_or(About::Nothing, |id| About::Worker(entry(id)));
+    Member { key: Key(key.to_string()), address, about }
 }
 
 /// A directory that the test writes.

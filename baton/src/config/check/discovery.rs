@@ -1,7 +1,7 @@
 //! How workers are found.
 
 use super::{Check, is_address};
-use crate::config::tree::{Config, DiscoveryEtcd, DiscoveryEtcdTls, DiscoveryKind};
+use crate::config::tree::{Config, DiscoveryEtcd, DiscoveryEtcdTls, DiscoveryKind, DiscoveryKubernetes};
 use std::net::{IpAddr, SocketAddr};
 
 pub(super) fn check(check: &mut Check<'_>) {
@@ -14,14 +14,16 @@ pub(super) fn check(check: &mut Check<'_>) {
     });
     match discovery.kind {
         DiscoveryKind::Static => return,
-        DiscoveryKind::Kubernetes => {
-            check.expect(false, "discovery.kind", || "kubernetes is not built in yet; static and etcd are".to_owned())
-        }
+        DiscoveryKind::Kubernetes => kubernetes(check),
         DiscoveryKind::Etcd => etcd(check),
     }
     check.expect(cluster.workers.is_empty(), "cluster.workers", || {
         "discovery.kind says that workers are found otherwise: set one of the two".to_owned()
     });
+    if discovery.kind == DiscoveryKind::Kubernetes {
+        // A pod has an address of its own.
+        return;
+    }
     let is_wildcard = worker.listen.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
     check.expect(!is_wildcard || !advertised.is_empty(), "worker.listen", || {
         format!("routers cannot dial {}: set worker.advertise to what they can", worker.listen)
@@ -70,6 +72,29 @@ fn etcd(check: &mut Check<'_>) {
             "no endpoint of discovery.etcd.endpoints begins with https://".to_owned()
         });
     }
+}
+
+fn kubernetes(check: &mut Check<'_>) {
+    let DiscoveryKubernetes { server, service_host, namespace, selector, node_labels, rack_label, .. } =
+        &check.config.discovery_kubernetes;
+    check.expect(!server.is_empty() || !service_host.is_empty(), "discovery.kubernetes.server", || {
+        "discovery.kind = \"kubernetes\" wants it, since this process is not in a pod (KUBERNETES_SERVICE_HOST is not set)"
+            .to_owned()
+    });
+    let address = server.strip_prefix("http://").or_else(|| server.strip_prefix("https://"));
+    let is_url = address.is_some_and(|address| is_address(address) && !address.contains(['/', '@']));
+    check.expect(server.is_empty() || is_url, "discovery.kubernetes.server", || {
+        format!("{server:?} is not http://HOST:PORT or https://HOST:PORT")
+    });
+    check.expect(server.is_empty() || !namespace.is_empty(), "discovery.kubernetes.namespace", || {
+        "discovery.kubernetes.server wants it, because this process is in no pod".to_owned()
+    });
+    check.expect(!selector.is_empty(), "discovery.kubernetes.selector", || {
+        "without one, all pods of the namespace would be workers".to_owned()
+    });
+    check.expect(!node_labels || !rack_label.is_empty(), "discovery.kubernetes.rack_label", || {
+        "discovery.kubernetes.node_labels wants the name of a label, which nodes need not have".to_owned()
+    });
 }
 
 /// Returns whether it is a host without a port.
