@@ -104,7 +104,7 @@ impl Holder {
     }
 
     /// Notes how a beat went, and returns how long to wait before the next one.
-    fn pause_after(&self, outcome: Result<(), EtcdError>, outage: &mut Outage) -> Duration {
+    fn pause_after(&self, outcome: Result<(), EtcdError>, outage: &mut Outage<EtcdError>) -> Duration {
         let beat = self.lease.map_or(self.lives, |lease| lease.lives) / BEATS;
         match outcome {
             Ok(()) => {

@@ -109,7 +109,7 @@ async fn a_role_that_changes_is_listed() {
             panic!("it is not listed as {role:?}")
         };
         reader.take(change);
-        let known = reader.known.values().next().and_then(|member| member.entry.clone());
+        let known = reader.known.values().next().and_then(|member| member.entry().cloned());
         assert_eq!(known, Some(Entry { role, ..listed.clone() }));
     }
     assert_eq!(reader.counts, [1, 2, 0]);
