@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod browsers;
 mod cluster;
 mod fan_out;
+mod json;
 mod names;
 mod reach;
 mod routes;
@@ -12,7 +14,9 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
+pub use browsers::Browsers;
 pub use cluster::Cluster;
+pub use json::json_routes;
 pub use reach::{Caller, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;

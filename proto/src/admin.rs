@@ -4,7 +4,7 @@
 pub use generated::admin_client::AdminClient;
 pub use generated::admin_server::{Admin, AdminServer, SERVICE_NAME};
 pub use generated::*;
-pub use json::{candidate_kind_name, request_state_name, role_name, worker_state_name};
+pub use json::{JsonAnswer, candidate_kind_name, request_state_name, role_name, worker_state_name};
 pub use prost::{DecodeError, Message};
 
 mod json;

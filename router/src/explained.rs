@@ -59,6 +59,11 @@ impl Explained {
         self.open.get(&id).or_else(|| self.over.iter().rev().find(|record| record.id == id))
     }
 
+    /// Returns those that ended, the latest first, and when.
+    pub(crate) fn ended_last(&self) -> impl Iterator<Item = (&Record, Time)> {
+        self.over.iter().rev().filter_map(|record| record.ended.map(|(at, _)| (record, at)))
+    }
+
     /// Notes that a request arrived.
     pub(crate) fn arrived(&mut self, now: Time, request: &Request) {
         let record = Record {

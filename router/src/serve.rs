@@ -6,7 +6,7 @@ use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
-use admin::Health;
+use admin::{Browsers, Health};
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
@@ -110,9 +110,12 @@ fn operations(
     listener: Option<TcpListener>,
     app: Arc<App>,
 ) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
-    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach);
+    let operated = Arc::new(Operated::new(app.clone()));
+    let browsers = Browsers::new(app.config.reach, &app.config.hosts);
+    let (operators, health) = admin::routes(operated.clone(), app.config.reach);
+    let operators = operators.merge(admin::json_routes(operated, &browsers));
     let tell_health = tell_health(app.clone(), health);
-    let routes = ops_routes(app, operators);
+    let routes = ops_routes(app, operators, &browsers);
     let server = |listener| Server::new(listener, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
     (listener.map(server), tell_health)
 }
