@@ -44,8 +44,7 @@ export function updateCard(card, { worker, tiers, silent }) {
   setText(part.state, worker.state);
   show(part.running, worker.running / worker.running_max, worker.running_max ? `${count(worker.running)} of ${count(worker.running_max)}` : count(worker.running));
   show(part.waiting, Math.min(1, worker.waiting / (worker.running_max || 16)), worker.waiting_tokens ? `${count(worker.waiting)} · ${count(worker.waiting_tokens)} tokens` : count(worker.waiting));
-  const used = worker.blocks_total - worker.blocks_available;
-  show(part.device, used / worker.blocks_total, worker.blocks_total ? `${count(used)} of ${count(worker.blocks_total)} blocks` : "not known");
+  showDevice(part, worker, tiers.find((tier) => tier.tier === "device"));
   showTiers(part, tiers.filter((tier) => tier.tier !== "device"));
   setText(part.speed, silent ?? speed(worker));
   setText(part.drain, takesWork ? "Drain" : "Undrain");
@@ -67,6 +66,19 @@ function gauge(name) {
 function show({ fill, value }, share, text) {
   setFill(fill, share);
   setText(value, text);
+}
+
+/** Shows the blocks of the device: those that sequences use, and behind them those that are only cached. */
+function showDevice(part, { blocks_total: total, blocks_available: available }, device) {
+  if (!part.cached) {
+    part.cached = make("div.fill.cached");
+    part.device.bar.prepend(part.cached);
+  }
+  const used = total - available;
+  const held = Math.max(used, device?.blocks ?? 0);
+  setFill(part.cached, held / total);
+  const cached = held > used ? ` + ${count(held - used)} cached` : "";
+  show(part.device, used / total, total ? `${count(used)}${cached} of ${count(total)}` : "not known");
 }
 
 function showTiers(part, tiers) {

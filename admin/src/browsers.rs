@@ -36,7 +36,7 @@ impl Browsers {
 
     /// Lets only what may ask reach these paths.
     pub fn guard(&self, paths: Router) -> Router {
-        paths.layer(from_fn_with_state(self.clone(), guard))
+        paths.route_layer(from_fn_with_state(self.clone(), guard))
     }
 
     /// Checks a request. Errors: it may come from a page of others, or its caller may not ask.

@@ -45,11 +45,12 @@ pub(super) fn serve(
          model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
-         {tiers}{ops}  \
+         {tiers}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n",
         tiers = line("tiers", tiers::describe(config)),
         ops = ops(ops_at(listeners)?),
+        console = console(ops_at(listeners)?),
         name = card.name,
         unnamed = unnamed(config, &card.name),
         context = pool.context_tokens,
@@ -67,13 +68,14 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
         "baton {VERSION} router: listening on http://{address}\n  \
          model    {name}{unnamed}\n  \
          workers  {workers}; they may come and go\n\
-         {ops}  \
+         {ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
         unnamed = unnamed(config, &card.name),
         ops = ops(ops_at(listeners)?),
+        console = console(ops_at(listeners)?),
         attempt = attempt(config, &address, card),
     ))
 }
@@ -130,6 +132,11 @@ fn ops(address: Option<SocketAddr>) -> String {
     let served =
         |address| format!("http://{address}/metrics, /ready, /live, and baton admin --server http://{address}");
     line("ops", address.map(served))
+}
+
+/// Returns a line about where a browser shows a router and its workers.
+fn console(address: Option<SocketAddr>) -> String {
+    line("console", address.map(|address| format!("http://{address}/")))
 }
 
 /// A line about something that may not be.

@@ -44,7 +44,7 @@ pub(crate) fn ops_routes(app: Arc<App>, operators: Router, browsers: &Browsers) 
     let console = pages::console()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
-        .layer(from_fn_with_state(app.clone(), identify))
+        .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
     told().with_state(app).merge(operators).merge(browsers.guard(console))
 }

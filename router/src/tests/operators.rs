@@ -149,16 +149,16 @@ async fn the_console_and_its_calls_are_for_pages_of_this_port_alone() {
     // Clients of the API get no console.
     assert_eq!(browse(world.address, "GET /console/console.js | Host: localhost", "", policy).await.0, 404);
     let json = "Content-Type: application/json";
-    let list = format!("POST /admin/v1/ListWorkers | Host: localhost | {json}");
-    let (status, workers, said) = browse(world.ops, &list, "{}", "access-control-allow-origin").await;
-    assert!(status == 200 && workers.contains("\"name\":\"w0\"") && said.is_none(), "{workers}");
+    let list = format!("POST /admin/v1/ListModels | Host: localhost | {json}");
+    let (status, models, said) = browse(world.ops, &list, "{}", "access-control-allow-origin").await;
+    assert!(status == 200 && models.contains("\"name\":\"tiny-rust\"") && said.is_none(), "{models}");
     assert_eq!(browse(world.address, &list, "{}", policy).await.0, 404);
     for (head, wanted) in [
-        (format!("POST /admin/v1/ListWorkers | Host: evil.example | {json}"), 403),
-        (format!("POST /admin/v1/ListWorkers | Host: localhost | Origin: http://evil.example | {json}"), 403),
+        (format!("POST /admin/v1/ListModels | Host: evil.example | {json}"), 403),
+        (format!("POST /admin/v1/ListModels | Host: localhost | Origin: http://evil.example | {json}"), 403),
         ("POST /admin/v1/DrainWorker | Host: localhost | Content-Type: text/plain".to_owned(), 400),
         (format!("POST /admin/v1/Cook | Host: localhost | {json}"), 404),
-        ("GET /admin/v1/ListWorkers | Host: localhost".to_owned(), 405),
+        ("GET /admin/v1/ListModels | Host: localhost".to_owned(), 405),
         (format!("POST /v1/chat/completions | Host: localhost | Origin: http://localhost:1 | {json}"), 403),
     ] {
         let (status, answer, _) = browse(world.ops, &head, "{}", policy).await;
