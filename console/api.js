@@ -1,6 +1,6 @@
 // Talks to the port that the page came from. A key is kept for this tab alone, and sent to nobody else.
 
-const KEY = "key";
+const KEY = "baton-key";
 
 /** An answer that says no. `status`: of HTTP; 0: nothing answered. */
 export class Refusal extends Error {

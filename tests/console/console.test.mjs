@@ -69,14 +69,19 @@ async function chats(page, text) {
   return answer;
 }
 
+/** Has answers end soon. */
+async function few(page) {
+  await page.getByText("Settings", { exact: true }).click();
+  await page.getByLabel("Most tokens").fill("16");
+}
+
 /** Says yes, or what else a dialog offers. */
 const answers = (page, name) => page.getByRole("dialog").getByRole("button", { name, exact: true }).click();
 const card = (page, name) => page.getByRole("article", { name, exact: true });
 
 test("the page of the API chats, stops and asks again", async (t) => {
   const page = await open(t, api);
-  await page.locator("summary").click();
-  await page.getByLabel("Most tokens").fill("24");
+  await few(page);
   const first = await chats(page, "What is ownership?");
   assert.match(await first.locator(".below").innerText(), /\d+ tokens · first after \d+ ms/);
   assert.notEqual((await first.locator(".said").innerText()).trim(), "");
@@ -158,6 +163,7 @@ test("a worker appears, dies, drains and changes its role", async (t) => {
 
 test("a request is a waterfall that says why", async (t) => {
   const page = await open(t, `${ops}#chat`);
+  await few(page);
   const answer = await chats(page, "What is a lifetime?");
   await answer.getByRole("link", { name: "How it was served" }).click();
   const panel = page.getByRole("article");
@@ -274,13 +280,12 @@ test("axe finds no serious fault, nothing is cut off, and it looks as it looks",
       await page.getByRole("article").getByText(/ended/).waitFor();
       await shot(page, "requests");
       await page.getByRole("link", { name: "Lanes" }).click();
-      await page.getByRole("row", { name: /d0/ }).waitFor();
+      await page.getByRole("row", { name: /d0 p0/ }).waitFor();
       await shot(page, "lanes");
       await page.getByRole("button", { name: "Key" }).click();
       await shot(page, "key");
       const talk = await open(t, api, { viewport, colorScheme });
-      await talk.locator("summary").click();
-      await talk.getByLabel("Most tokens").fill("48");
+      await few(talk);
       await chats(talk, "What is `Option`?");
       await shot(talk, "chat");
     }
