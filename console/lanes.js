@@ -9,9 +9,10 @@ const COLUMNS = ["Reader", "Reads from", "Lane", "Measured", "Delay", "Why no fa
 
 /** Builds the view in an element. Returns what shows a snapshot. */
 export function lanesView(root) {
-  const rows = make("tbody");
-  const table = make("div.sheet", {}, make("table.tall", {},
-    make("thead", {}, make("tr", {}, ...COLUMNS.map((name) => make("th", { scope: "col" }, name)))), rows));
+  // Where rows are drawn as cards, they are rows of a table by their roles alone.
+  const rows = make("tbody", { role: "rowgroup" });
+  const table = make("div.sheet", {}, make("table.tall", { role: "table" },
+    make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...COLUMNS.map((name) => make("th", { role: "columnheader", scope: "col" }, name)))), rows));
   const empty = make("div.empty", {},
     make("strong", {}, "No worker reads from another one yet"),
     make("p", {}, "Workers connect to each other when the first request needs it: a prompt that one computes and another decodes. Ask something in the chat, or:"),
@@ -30,7 +31,7 @@ export function lanesView(root) {
 }
 
 function create() {
-  const cells = COLUMNS.map((name) => make("td", { "data-name": name }));
+  const cells = COLUMNS.map((name) => make("td", { role: "cell", "data-name": name }));
   const [reader, peer, lane, speed, delay, why] = cells;
   const part = { reader: make("span"), peer: make("span"), lane: make("span.tag"), speed: make("span"), fill: make("div.fill"), delay: make("span"), why: make("ul") };
   reader.append(part.reader);
@@ -39,7 +40,7 @@ function create() {
   speed.append(make("div", {}, part.speed, make("div.bar", { "aria-hidden": "true" }, part.fill)));
   delay.append(part.delay);
   why.append(part.why);
-  const row = make("tr", {}, ...cells);
+  const row = make("tr", { role: "row" }, ...cells);
   shown.set(row, part);
   return row;
 }

@@ -1,10 +1,11 @@
-//! Which web pages may ask: those that came from the same port, under a name that nobody else can point at it.
+//! Which web pages may ask: those of the same port, under a name that no other server can have.
 //!
-//! A browser carries whatever pages of others tell it to, from the user's own host. A page of another origin is known by
-//! `Origin` and `Sec-Fetch-Site`. A page whose name was made to lead here after it was loaded (DNS rebinding) is of the
-//! same origin, and is known by `Host`: it still has that name.
+//! A browser sends whatever a page tells it to, from the user's own host. `Origin` and `Sec-Fetch-Site` tell a page of
+//! another origin. A page whose name was made to lead here after it was loaded (DNS rebinding) is of the same origin.
+//! `Host` tells it: it still has that name.
 
 use crate::reach::Reach;
+use crate::refusal::refusal;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -52,7 +53,7 @@ impl Browsers {
         self.reach.check(request.extensions().get())
     }
 
-    /// Checks that the name in `Host` leads here whoever answers for names.
+    /// Checks that the name in `Host` is one that nothing else can have. Errors: a page of others could have it.
     fn check_host(&self, shown: &str) -> Result<(), Status> {
         let host = name_of(shown).to_lowercase();
         let address = host.trim_start_matches('[').trim_end_matches(']');
@@ -98,6 +99,6 @@ fn name_of(host: &str) -> &str {
 async fn guard(State(browsers): State<Browsers>, request: Request<Body>, next: Next) -> Response {
     match browsers.check(&request) {
         Ok(()) => next.run(request).await,
-        Err(status) => crate::json::refusal(&status),
+        Err(status) => refusal(&status),
     }
 }

@@ -1,21 +1,22 @@
-//! The service for browsers: each call is a `POST` of its request in JSON to `/admin/v1/CALL`. What a call streams comes
-//! as server-sent events, the last of which is named `error` where it broke.
+//! The service for browsers: each call is a `POST` of its request in JSON to `/admin/v1/CALL`. What a call streams
+//! comes as server-sent events, the last of which is named `error` where it broke.
 
 use crate::browsers::Browsers;
 use crate::cluster::Cluster;
+use crate::refusal::{described, refusal};
 use crate::service::Service;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path};
+use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::StreamExt;
 use proto::admin::{JsonAnswer, call_in_json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// Bytes of a call's body. Above: 413.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -54,26 +55,4 @@ fn event(message: Result<Vec<u8>, Status>) -> Vec<u8> {
         Ok(message) => [b"data: ", message.as_slice(), b"\n\n"].concat(),
         Err(status) => format!("event: error\ndata: {}\n\n", described(&status)).into_bytes(),
     }
-}
-
-/// Answers that a call is refused.
-pub(crate) fn refusal(status: &Status) -> Response {
-    let http = match status.code() {
-        Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound | Code::Unimplemented => StatusCode::NOT_FOUND,
-        Code::FailedPrecondition | Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    (http, [(CONTENT_TYPE, "application/json")], described(status)).into_response()
-}
-
-/// Returns a status in JSON: its name in gRPC, and what it says.
-fn described(status: &Status) -> String {
-    let code = format!("{:?}", status.code());
-    serde_json::json!({ "code": code, "message": status.message() }).to_string()
 }

@@ -7,6 +7,7 @@ mod fan_out;
 mod json;
 mod names;
 mod reach;
+mod refusal;
 mod routes;
 mod service;
 mod snapshots;

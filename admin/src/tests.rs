@@ -1,7 +1,7 @@
 use crate::browsers::Browsers;
-use crate::json::refusal;
 use crate::names::{check_another_decodes, find};
 use crate::reach::{Caller, Reach};
+use crate::refusal::refusal;
 use crate::service::Service;
 use crate::{Cluster, Status};
 use domain::{RequestId, WorkerId};

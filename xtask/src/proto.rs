@@ -142,15 +142,15 @@ impl ServiceGenerator for AlsoInJson {
             .map(|method| {
                 let form = if method.server_streaming { "many" } else { "one" };
                 format!(
-                    "        \"{}\" => super::json::{form}(service.{}(super::json::read(body)?).await?),\n",
+                    "        \"{}\" => super::calls::{form}(service.{}(super::calls::read(body)?).await?),\n",
                     method.proto_name, method.name
                 )
             })
             .collect();
         code.push_str(&format!(
             "pub async fn call_in_json<T: {module}::{name}>(\n    service: &T,\n    call: &str,\n    body: &[u8],\n\
-             ) -> Result<super::json::JsonAnswer, tonic::Status> {{\n    match call {{\n{arms}\
-             \x20       _ => Err(super::json::unknown(call)),\n    }}\n}}\n",
+             ) -> Result<super::calls::JsonAnswer, tonic::Status> {{\n    match call {{\n{arms}\
+             \x20       _ => Err(super::calls::unknown(call)),\n    }}\n}}\n",
             name = service.name,
         ));
         self.0.generate(service, code);

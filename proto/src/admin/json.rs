@@ -1,44 +1,9 @@
-//! The service in JSON. Messages are written and read by their fields' names in the `.proto` file, except for fields
-//! whose type alone would give something else: names of states for their numbers, and decimal digits for numbers that
-//! readers of JSON would round.
+//! The JSON of fields whose type alone would give something else: names of states for their numbers, and decimal digits
+//! for numbers that readers of JSON would round.
 
 use super::generated::{CandidateKind, RequestState, Role, Subject, WorkerState};
-use futures_util::stream::{BoxStream, Stream, StreamExt};
-use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tonic::{Request, Response, Status};
-
-/// What a call is answered with.
-pub enum JsonAnswer {
-    /// A message.
-    One(Vec<u8>),
-    /// Messages, until an error or the end.
-    Many(BoxStream<'static, Result<Vec<u8>, Status>>),
-}
-
-/// Reads what is asked. Errors: it is no message of this kind.
-pub(super) fn read<M: DeserializeOwned>(body: &[u8]) -> Result<Request<M>, Status> {
-    let wrong = |error| Status::invalid_argument(format!("the body is not what this call takes: {error}"));
-    serde_json::from_slice(body).map(Request::new).map_err(wrong)
-}
-
-pub(super) fn one(answer: Response<impl Serialize>) -> Result<JsonAnswer, Status> {
-    write(answer.get_ref()).map(JsonAnswer::One)
-}
-
-pub(super) fn many<M: Serialize>(
-    answer: Response<impl Stream<Item = Result<M, Status>> + Send + 'static>,
-) -> Result<JsonAnswer, Status> {
-    Ok(JsonAnswer::Many(answer.into_inner().map(|message| write(&message?)).boxed()))
-}
-
-pub(super) fn unknown(call: &str) -> Status {
-    Status::unimplemented(format!("there is no call {call:?}: see baton.admin.v1.Admin"))
-}
-
-fn write(message: &impl Serialize) -> Result<Vec<u8>, Status> {
-    serde_json::to_vec(message).map_err(|error| Status::internal(format!("the answer is no JSON: {error}")))
-}
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
 
 pub(super) fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let name = String::deserialize(from)?;
@@ -117,21 +82,5 @@ mod tests {
         let request = Request { state: RequestState::HandingOff.into(), ..Request::default() };
         assert_eq!(serde_json::to_value(&request).expect("it is JSON")["state"], "handing-off");
         assert_eq!(worker_state_name(99), "unknown");
-    }
-    #[test]
-    fn what_is_asked_is_read_by_names_and_nothing_else_is_taken() {
-        fn asked<M: DeserializeOwned>(body: &str) -> Result<M, String> {
-            read(body.as_bytes()).map(tonic::Request::into_inner).map_err(|status| status.message().to_owned())
-        }
-        let role = asked::<ChangeRoleRequest>(r#"{"worker":"d","role":"prefill"}"#).expect("it is one");
-        assert_eq!((role.worker.as_str(), role.role(), role.force), ("d", Role::Prefill, false));
-        let watch = asked::<WatchRequest>(r#"{"subjects":["lanes","tiers"]}"#).expect("it is one");
-        assert_eq!(watch.subjects().collect::<Vec<_>>(), [Subject::Lanes, Subject::Tiers]);
-        assert_eq!(asked::<DrainWorkerRequest>("{}"), Ok(DrainWorkerRequest::default()));
-        let wrong = asked::<ChangeRoleRequest>(r#"{"role":"cook"}"#).expect_err("there is no such role");
-        assert!(wrong.contains("\"cook\" is no role"), "{wrong}");
-        let wrong = asked::<DrainWorkerRequest>(r#"{"worker":"d","forse":true}"#).expect_err("there is no such field");
-        assert!(wrong.contains("unknown field `forse`"), "{wrong}");
-        asked::<DrainWorkerRequest>("").expect_err("it is no JSON");
     }
 }

@@ -713,47 +713,47 @@ pub async fn call_in_json<T: admin_server::Admin>(
     service: &T,
     call: &str,
     body: &[u8],
-) -> Result<super::json::JsonAnswer, tonic::Status> {
+) -> Result<super::calls::JsonAnswer, tonic::Status> {
     match call {
         "ListWorkers" => {
-            super::json::one(service.list_workers(super::json::read(body)?).await?)
+            super::calls::one(service.list_workers(super::calls::read(body)?).await?)
         }
         "ListLanes" => {
-            super::json::one(service.list_lanes(super::json::read(body)?).await?)
+            super::calls::one(service.list_lanes(super::calls::read(body)?).await?)
         }
         "ListTiers" => {
-            super::json::one(service.list_tiers(super::json::read(body)?).await?)
+            super::calls::one(service.list_tiers(super::calls::read(body)?).await?)
         }
         "ListModels" => {
-            super::json::one(service.list_models(super::json::read(body)?).await?)
+            super::calls::one(service.list_models(super::calls::read(body)?).await?)
         }
         "ListRequests" => {
-            super::json::one(service.list_requests(super::json::read(body)?).await?)
+            super::calls::one(service.list_requests(super::calls::read(body)?).await?)
         }
-        "Watch" => super::json::many(service.watch(super::json::read(body)?).await?),
+        "Watch" => super::calls::many(service.watch(super::calls::read(body)?).await?),
         "DrainWorker" => {
-            super::json::one(service.drain_worker(super::json::read(body)?).await?)
+            super::calls::one(service.drain_worker(super::calls::read(body)?).await?)
         }
         "UndrainWorker" => {
-            super::json::one(service.undrain_worker(super::json::read(body)?).await?)
+            super::calls::one(service.undrain_worker(super::calls::read(body)?).await?)
         }
         "ChangeRole" => {
-            super::json::one(service.change_role(super::json::read(body)?).await?)
+            super::calls::one(service.change_role(super::calls::read(body)?).await?)
         }
         "FlushWorker" => {
-            super::json::one(service.flush_worker(super::json::read(body)?).await?)
+            super::calls::one(service.flush_worker(super::calls::read(body)?).await?)
         }
         "GetLogFilter" => {
-            super::json::one(service.get_log_filter(super::json::read(body)?).await?)
+            super::calls::one(service.get_log_filter(super::calls::read(body)?).await?)
         }
         "SetLogFilter" => {
-            super::json::one(service.set_log_filter(super::json::read(body)?).await?)
+            super::calls::one(service.set_log_filter(super::calls::read(body)?).await?)
         }
         "ExplainRequest" => {
-            super::json::one(service.explain_request(super::json::read(body)?).await?)
+            super::calls::one(service.explain_request(super::calls::read(body)?).await?)
         }
-        "Dump" => super::json::one(service.dump(super::json::read(body)?).await?),
-        _ => Err(super::json::unknown(call)),
+        "Dump" => super::calls::one(service.dump(super::calls::read(body)?).await?),
+        _ => Err(super::calls::unknown(call)),
     }
 }
 /// Generated client implementations.
