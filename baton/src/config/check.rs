@@ -178,6 +178,10 @@ impl Check<'_> {
     }
 
     fn admin(&mut self) {
+        let hosts = &self.config.admin.hosts;
+        self.expect(!hosts.contains([':', '/', '*']), "admin.hosts", || {
+            format!("{hosts:?} has more than names, such as console.example.com, separated by commas")
+        });
         let explained = self.config.admin.explained_max;
         self.expect(explained <= EXPLAINED_MAX, "admin.explained_max", || {
             format!("{explained} is above {EXPLAINED_MAX}: each takes memory of the router")

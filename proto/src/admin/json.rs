@@ -68,10 +68,8 @@ fn short<E>(name: Result<&'static str, E>, prefix: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChangeRoleRequest, DrainWorkerRequest, Request, WatchRequest, Worker};
-    use super::{RequestState, Role, Subject};
-    use super::{read, worker_state_name};
-    use serde::de::DeserializeOwned;
+    use super::super::{Request, Worker};
+    use super::*;
 
     #[test]
     fn states_have_names_and_large_numbers_their_digits() {
