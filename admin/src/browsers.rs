@@ -40,11 +40,16 @@ impl Browsers {
         paths.route_layer(from_fn_with_state(self.clone(), guard))
     }
 
+    /// Lets browsers reach these paths under the right names. They are of pages, which tell nothing by themselves:
+    /// links of others may lead to them, and a browser shows no key before it has them.
+    pub fn guard_pages(&self, paths: Router) -> Router {
+        paths.route_layer(from_fn_with_state(self.clone(), guard_page))
+    }
+
     /// Checks a request. Errors: it may come from a page of others, or its caller may not ask.
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Status> {
-        let shown = text(request, &HOST).or_else(|| Some(request.uri().authority()?.as_str())).unwrap_or_default();
-        self.check_host(shown)?;
-        check_origin(request, shown)?;
+        self.check_host(host(request))?;
+        check_origin(request)?;
         // A page of others may send this type only after it was allowed to, and nothing here ever allows it.
         let kind = text(request, &CONTENT_TYPE).and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         if !matches!(*request.method(), Method::GET | Method::HEAD) && !kind.eq_ignore_ascii_case("application/json") {
@@ -69,7 +74,7 @@ impl Browsers {
 }
 
 /// Checks that the page that asks, if one does, came from here. Errors: it is of another origin.
-fn check_origin<B>(request: &Request<B>, host: &str) -> Result<(), Status> {
+fn check_origin<B>(request: &Request<B>) -> Result<(), Status> {
     let other = || Status::permission_denied("pages of other origins are not answered");
     let headers = request.headers();
     if headers.get(&FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none") {
@@ -80,11 +85,16 @@ fn check_origin<B>(request: &Request<B>, host: &str) -> Result<(), Status> {
     }
     // A proxy in front may speak TLS, so the scheme is not compared.
     let authority = text(request, &ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
-    if authority == Some(host) { Ok(()) } else { Err(other()) }
+    if authority == Some(host(request)) { Ok(()) } else { Err(other()) }
 }
 
 fn text<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Option<&'a str> {
     request.headers().get(name)?.to_str().ok()
+}
+
+/// Returns the name and port under which a server is asked.
+fn host<B>(request: &Request<B>) -> &str {
+    text(request, &HOST).or_else(|| Some(request.uri().authority()?.as_str())).unwrap_or_default()
 }
 
 /// Returns a host without its port.
@@ -98,6 +108,14 @@ fn name_of(host: &str) -> &str {
 /// Answers requests that may not ask.
 async fn guard(State(browsers): State<Browsers>, request: Request<Body>, next: Next) -> Response {
     match browsers.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(status) => refusal(&status),
+    }
+}
+
+/// Answers requests for pages under names that others could have.
+async fn guard_page(State(browsers): State<Browsers>, request: Request<Body>, next: Next) -> Response {
+    match browsers.check_host(host(&request)) {
         Ok(()) => next.run(request).await,
         Err(status) => refusal(&status),
     }

@@ -42,7 +42,7 @@ fn operators_ask_a_listener_of_their_own() {
         assert_eq!(get(address, "/live").text(), "live\n");
         assert_eq!(get(address, "/ready").head.status, 200);
         assert!(get(address, "/metrics").text().contains("# TYPE baton_"), "{address}");
-        assert_eq!(get(address, "/v1/models").head.status, 404);
+        assert_eq!(get(address, "/v1/completions").head.status, 404);
     }
     assert_eq!(cluster.router().get("/metrics").head.status, 404);
     assert_eq!(cluster.router().get("/live").head.status, 200);

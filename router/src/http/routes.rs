@@ -41,12 +41,13 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 /// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service, and
 /// the console for `browsers`, which chats here because pages may ask their own port alone.
 pub(crate) fn ops_routes(app: Arc<App>, operators: Router, browsers: &Browsers) -> Router {
-    let console = pages::console()
+    let talk = Router::new()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
-    told().with_state(app).merge(operators).merge(browsers.guard(console))
+    let pages = browsers.guard_pages(pages::console());
+    told().with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {

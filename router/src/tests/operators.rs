@@ -144,6 +144,10 @@ async fn the_console_and_its_calls_are_for_pages_of_this_port_alone() {
     let policy = "content-security-policy";
     let (status, page, said) = browse(world.ops, "GET / | Host: localhost", "", policy).await;
     assert!(status == 200 && page.contains("console/console.js") && said.is_some_and(|said| said.contains("'none'")));
+    // A link on another page may lead to it, but not under a name of others.
+    let linked = "GET / | Host: 127.0.0.1:1 | Sec-Fetch-Site: cross-site";
+    assert_eq!(browse(world.ops, linked, "", policy).await.0, 200);
+    assert_eq!(browse(world.ops, "GET / | Host: evil.example", "", policy).await.0, 403);
     let (status, page, _) = browse(world.address, "GET / | Host: any.example", "", policy).await;
     assert!(status == 200 && page.contains("console/chat-page.js"));
     // Clients of the API get no console.
