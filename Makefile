@@ -6,7 +6,7 @@ ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
 
-test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-conformance test-kubernetes ## install what tests need, and run everything that needs no GPU
+test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest python model
@@ -78,6 +78,9 @@ test-conformance: build ## real clients against the binary
 
 test-kubernetes: build ## the Helm chart, its rendered presets and the container's root file system, against tools and the binary; the last takes root
 	tests/kubernetes/run $(BINARY)
+
+test-console: build ## the console in a real Chromium, over a cluster of processes
+	tests/console/run $(BINARY)
 
 test-fuzz: ## every reader of bytes from outside, over its corpus and changes of it
 	@scripts/install-tools build nextest

@@ -15,6 +15,9 @@ pub trait Cluster: Send + Sync + 'static {
     /// Lists the open requests. Errors: the process ends.
     fn requests(&self) -> impl Future<Output = Result<Vec<Request>, Status>> + Send;
 
+    /// Lists at most so many requests that ended, the latest first. Errors: the process ends.
+    fn ended(&self, most: usize) -> impl Future<Output = Result<Vec<Request>, Status>> + Send;
+
     /// Lists the models that are served. Errors: the process ends.
     fn models(&self) -> impl Future<Output = Result<Vec<Model>, Status>> + Send;
 

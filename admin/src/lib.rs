@@ -1,10 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod browsers;
 mod cluster;
 mod fan_out;
+mod json;
 mod names;
 mod reach;
+mod refusal;
 mod routes;
 mod service;
 mod snapshots;
@@ -12,7 +15,9 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
+pub use browsers::Browsers;
 pub use cluster::Cluster;
+pub use json::json_routes;
 pub use reach::{Caller, Certified, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;

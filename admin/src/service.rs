@@ -89,8 +89,12 @@ impl<C: Cluster> Admin for Service<C> {
         Ok(Response::new(ListModelsResponse { models: self.0.models().await? }))
     }
 
-    async fn list_requests(&self, _: Call<ListRequestsRequest>) -> Answered<ListRequestsResponse> {
-        Ok(Response::new(ListRequestsResponse { requests: self.0.requests().await? }))
+    async fn list_requests(&self, call: Call<ListRequestsRequest>) -> Answered<ListRequestsResponse> {
+        let mut requests = self.0.requests().await?;
+        if call.get_ref().ended > 0 {
+            requests.extend(self.0.ended(call.get_ref().ended as usize).await?);
+        }
+        Ok(Response::new(ListRequestsResponse { requests }))
     }
 
     async fn watch(&self, call: Call<WatchRequest>) -> Answered<Self::WatchStream> {

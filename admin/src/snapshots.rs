@@ -45,10 +45,10 @@ pub(crate) fn watch(
 }
 
 /// Ends snapshots with an error once the key of the client that watches them is revoked.
-pub(crate) fn until_revoked(
-    snapshots: BoxStream<'static, Result<Snapshot, Status>>,
+pub(crate) fn until_revoked<S: Send + 'static>(
+    snapshots: BoxStream<'static, Result<S, Status>>,
     key: Key,
-) -> BoxStream<'static, Result<Snapshot, Status>> {
+) -> BoxStream<'static, Result<S, Status>> {
     let revoked = async move { key.revoked().await };
     let end = async { Err(Status::unauthenticated("the key was revoked")) };
     snapshots.take_until(Box::pin(revoked)).chain(stream::once(end)).boxed()

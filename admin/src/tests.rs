@@ -1,5 +1,7 @@
+use crate::browsers::Browsers;
 use crate::names::{check_another_decodes, find};
 use crate::reach::{Caller, Certified, Reach};
+use crate::refusal::refusal;
 use crate::routes::routes;
 use crate::service::Service;
 use crate::{Cluster, Status};
@@ -39,6 +41,11 @@ impl Cluster for Played {
 
     async fn requests(&self) -> Result<Vec<Request>, Status> {
         Ok(vec![Request { id: "a".to_owned(), ..Request::default() }])
+    }
+
+    async fn ended(&self, most: usize) -> Result<Vec<Request>, Status> {
+        let request = |id: usize| Request { id: format!("ended {id}"), ..Request::default() };
+        Ok((0..most.min(3)).map(request).collect())
     }
 
     async fn models(&self) -> Result<Vec<Model>, Status> {
@@ -204,6 +211,112 @@ async fn what_is_watched_ends_with_its_key() {
 async fn paths_that_nobody_has_are_not_guarded() {
     let nowhere = [("content-type", "text/plain"), ("origin", "null")];
     assert_eq!(answered(Reach::Loopback, "10.0.0.1:1", "/v1/models", &nowhere).await, (404, None));
+}
+
+/// Whether a page may ask, and why not.
+fn page(browsers: &Browsers, method: &str, caller: &str, headers: &[(&str, &str)]) -> Result<(), String> {
+    let mut request = axum::http::Request::builder().method(method);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let caller = Caller(caller.parse().expect("an address"));
+    let request = request.extension(caller).body(()).expect("it is a request");
+    browsers.check(&request).map(drop).map_err(|status| status.message().to_owned())
+}
+
+#[test]
+fn pages_of_others_are_refused_and_so_are_names_that_others_could_have() {
+    let browsers = Browsers::new(Reach::Loopback, &["Baton.example".to_owned()]);
+    let here = "127.0.0.1:1";
+    let get = |headers: &[(&str, &str)]| page(&browsers, "GET", here, headers);
+    for host in [
+        "localhost",
+        "LOCALHOST:8001",
+        "a.localhost:1",
+        "127.0.0.1:8001",
+        "[::1]:8001",
+        "[::1]",
+        "10.0.0.1",
+        "baton.EXAMPLE:80",
+    ] {
+        assert_eq!(get(&[("host", host)]), Ok(()), "{host}");
+    }
+    for host in [
+        "evil.example",
+        "evil.example:8001",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "baton.example.evil",
+        "",
+    ] {
+        let refused = get(&[("host", host)]).expect_err(host);
+        assert!(refused.contains("admin.hosts"), "{refused}");
+    }
+    get(&[]).expect_err("it says no name");
+    let host = ("host", "127.0.0.1:8001");
+    for own in [
+        [host, ("origin", "http://127.0.0.1:8001")],
+        [host, ("sec-fetch-site", "same-origin")],
+        [host, ("sec-fetch-site", "none")],
+    ] {
+        assert_eq!(get(&own), Ok(()), "{own:?}");
+    }
+    for other in [
+        [host, ("origin", "http://evil.example")],
+        [host, ("origin", "http://127.0.0.1:8000")],
+        [host, ("origin", "null")],
+        [host, ("sec-fetch-site", "cross-site")],
+        [host, ("sec-fetch-site", "same-site")],
+    ] {
+        assert_eq!(get(&other), Err("pages of other origins are not answered".to_owned()), "{other:?}");
+    }
+}
+
+#[test]
+fn only_json_changes_something_and_only_from_here() {
+    let browsers = Browsers::new(Reach::Loopback, &[]);
+    let post = |kind: &str| page(&browsers, "POST", "127.0.0.1:1", &[("host", "localhost"), ("content-type", kind)]);
+    assert_eq!((post("application/json"), post("Application/JSON; charset=utf-8")), (Ok(()), Ok(())));
+    // These need no leave of the server to be sent by a page of others.
+    for kind in
+        ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/plain; application/json"]
+    {
+        post(kind).expect_err(kind);
+    }
+    let elsewhere = |reach| page(&Browsers::new(reach, &[]), "GET", "10.0.0.2:1", &[("host", "10.0.0.1:8001")]);
+    assert!(elsewhere(Reach::Loopback).expect_err("it is of another host").contains("admin.beyond_loopback"));
+    assert!(elsewhere(Reach::Beyond(Keys::default())).expect_err("it shows no key").contains("baton keys add"));
+    let statuses = [Status::not_found(""), Status::unauthenticated(""), Status::failed_precondition("")];
+    assert_eq!(statuses.map(|status| refusal(&status).status().as_u16()), [404, 401, 409]);
+}
+
+#[tokio::test]
+async fn every_call_is_answered_in_json() {
+    let service = played();
+    let call = async |name: &str, body: &str| match call_in_json(&service, name, body.as_bytes()).await {
+        Ok(JsonAnswer::One(message)) => Ok(serde_json::from_slice::<serde_json::Value>(&message).expect("it is JSON")),
+        Ok(JsonAnswer::Many(_)) => panic!("{name} streams"),
+        Err(status) => Err((status.code(), status.message().to_owned())),
+    };
+    let drained = call("DrainWorker", r#"{"worker":"d"}"#).await.expect("another one decodes");
+    assert_eq!((&drained["name"], &drained["state"]), (&"d".into(), &"draining".into()));
+    let role = call("ChangeRole", r#"{"worker":"p","role":"decode"}"#).await.expect("it is done");
+    assert_eq!(role["role"], "decode");
+    let requests = call("ListRequests", r#"{"ended":2}"#).await.expect("it lists");
+    let ids: Vec<_> = requests["requests"].as_array().expect("a list").iter().map(|it| it["id"].clone()).collect();
+    assert_eq!(ids, ["a", "ended 0", "ended 1"]);
+    assert_eq!(call("Cook", "{}").await.expect_err("there is no such call").0, Code::Unimplemented);
+    assert_eq!(call("ListWorkers", "[1]").await.expect_err("it is no request").0, Code::InvalidArgument);
+    let watch = call_in_json(&service, "Watch", br#"{"subjects":["workers"],"every_ms":100}"#).await;
+    let Ok(JsonAnswer::Many(snapshots)) = watch else { panic!("a watch streams") };
+    let seen: Vec<_> = snapshots.take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
+    assert!(seen.iter().all(|seen| seen.starts_with(br#"{"workers":[{"id":1,"name":"p","#)), "{seen:?}");
+    // What the service has, a page can ask, and the other way round.
+    let methods = ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump"];
+    for name in methods {
+        let answer = call(name, "{}").await;
+        assert!(!matches!(answer, Err((Code::Unimplemented, _))), "{name}: {answer:?}");
+    }
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct RouterConfig {
     pub metrics_on_api: bool,
     /// Whether metrics also have the names of the InferencePool's model-server protocol.
     pub vllm_aliases: bool,
+    /// Whether clients of the API get a page to chat with the model.
+    pub chat_page: bool,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
     /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above:
@@ -47,6 +49,8 @@ pub struct RouterConfig {
     pub drain: Duration,
     /// Which callers may ask the admin service.
     pub reach: Reach,
+    /// Names, beside `localhost` and addresses, under which browsers may open the console.
+    pub hosts: Vec<String>,
     /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
     pub explained_max: usize,
     /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its

@@ -36,6 +36,11 @@ impl Explained {
         open.or_else(|| self.over.iter().rev().map(|record| &**record).find(|record| record.id == id))
     }
 
+    /// Returns those that ended, the latest first, and when.
+    pub(crate) fn ended_last(&self) -> impl Iterator<Item = (&Record, Time)> {
+        self.over.iter().rev().filter_map(|record| record.ended.map(|(at, _)| (&**record, at)))
+    }
+
     /// Notes that a request arrived.
     pub(crate) fn arrived(&mut self, now: Time, request: &Request, access: Arc<Access>) {
         let record = Record {

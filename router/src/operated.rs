@@ -42,6 +42,10 @@ impl Cluster for Operated {
         Ok(self.brain(OperatorNote::Requests).await?.unwrap_or_default())
     }
 
+    async fn ended(&self, most: usize) -> Result<Vec<Request>, Status> {
+        Ok(self.brain(|reply| OperatorNote::Ended(most, reply)).await?.unwrap_or_default())
+    }
+
     async fn models(&self) -> Result<Vec<Model>, Status> {
         let App { card, service, .. } = &*self.0;
         let served = service.borrow().map(|service| service.served);

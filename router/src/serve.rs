@@ -6,7 +6,7 @@ use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
-use admin::Health;
+use admin::{Browsers, Health};
 use proto::tls::Port;
 use std::convert::Infallible;
 use std::future::pending;
@@ -108,9 +108,12 @@ async fn run(
 
 /// Makes the server of operators and their tools, if they have a listener, and what tells the health of the router.
 fn operations(port: Option<Port>, app: Arc<App>) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
-    let (operators, health) = admin::routes(Arc::new(Operated::new(app.clone())), app.config.reach.clone());
+    let operated = Arc::new(Operated::new(app.clone()));
+    let browsers = Browsers::new(app.config.reach.clone(), &app.config.hosts);
+    let (operators, health) = admin::routes(operated.clone(), app.config.reach.clone());
+    let operators = operators.merge(admin::json_routes(operated, &browsers));
     let tell_health = tell_health(app.clone(), health);
-    let routes = ops_routes(app, operators);
+    let routes = ops_routes(app, operators, &browsers);
     let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
     (port.map(server), tell_health)
 }

@@ -132,7 +132,7 @@ fn what_is_no_request_is_refused() {
         ("PUT", COMPLETION, JSON, 405),
         ("DELETE", "/v1/models", JSON, 405),
         ("POST", "/metrics", JSON, 405),
-        ("POST", "/", JSON, 404),
+        ("POST", "/", JSON, 405),
         ("POST", "/v1/chat/completions/", JSON, 404),
         ("GET", "/v1/models/gpt-9", JSON, 404),
         ("GET", "/v1/models/%ff", JSON, 404),

@@ -50,7 +50,7 @@ fn operators_ask_a_listener_of_their_own() {
         let metrics = get(address, "/metrics").text().to_owned();
         assert!(metrics.contains("# TYPE baton_") && !metrics.contains("vllm:"), "{address}: {metrics}");
         check_declared(&Metrics::parse(&metrics), &metrics);
-        assert_eq!(get(address, "/v1/models").head.status, 404);
+        assert_eq!(get(address, "/v1/completions").head.status, 404);
     }
     assert_eq!(cluster.router().get("/metrics").head.status, 404);
     assert_eq!(cluster.router().get("/live").head.status, 200);

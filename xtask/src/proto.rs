@@ -3,7 +3,9 @@
 
 use crate::error::ChoreError;
 use prost::Message;
-use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_build::{Service, ServiceGenerator};
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use std::path::{Path, PathBuf};
 
 /// `.proto` files of one crate, and where their code goes.
@@ -52,7 +54,7 @@ pub(crate) fn generate(root: &Path) -> Result<Vec<(PathBuf, String)>, ChoreError
         outputs.extend(set.code(&mut prost_build::Config::new(), carried)?);
         if !served.is_empty() {
             outputs.push(set.output(&format!("{SERVICE}.descriptor.rs"), &description(&served)));
-            outputs.extend(set.code(&mut served_config(), served)?);
+            outputs.extend(set.code(&mut served_config(&served), served)?);
         }
     }
     outputs.sort();
@@ -81,8 +83,9 @@ impl Set {
     }
 }
 
-/// Returns how messages and services of [`SERVICE`] are generated.
-fn served_config() -> prost_build::Config {
+/// Returns how messages and services of [`SERVICE`] are generated: messages can be written as JSON, and those that
+/// clients send can be read from it.
+fn served_config(files: &[FileDescriptorProto]) -> prost_build::Config {
     let mut config = prost_build::Config::new();
     config.message_attribute(".", "#[derive(serde::Serialize)]");
     config.enum_attribute(".", "#[derive(serde::Serialize)]");
@@ -90,9 +93,70 @@ fn served_config() -> prost_build::Config {
         let attribute = format!("#[serde(serialize_with = \"super::json::{form}\")]");
         config.field_attribute(format!(".{SERVICE}.{field}"), attribute);
     }
+    for (name, message) in asked(files) {
+        config.message_attribute(&name, "#[derive(serde::Deserialize)]\n#[serde(default, deny_unknown_fields)]");
+        for field in message.field.iter().filter(|field| field.r#type() == Type::Enum) {
+            let attribute = format!("#[serde(deserialize_with = \"super::json::{}\")]", reader(field));
+            config.field_attribute(format!("{name}.{}", field.name()), attribute);
+        }
+    }
     let generator = tonic_prost_build::configure().build_transport(false).disable_comments(["."]);
-    config.service_generator(generator.service_generator());
+    config.service_generator(Box::new(AlsoInJson(generator.service_generator())));
     config
+}
+
+/// Returns the messages that clients send, and those within them, by their full names.
+fn asked(files: &[FileDescriptorProto]) -> Vec<(String, &DescriptorProto)> {
+    let find = |name: &str| {
+        let message = files.iter().flat_map(|file| &file.message_type);
+        message.clone().find(|message| name == format!(".{SERVICE}.{}", message.name()))
+    };
+    let methods = files.iter().flat_map(|file| &file.service).flat_map(|service| &service.method);
+    let mut names: Vec<String> = methods.map(|method| method.input_type().to_owned()).collect();
+    let mut messages = Vec::new();
+    while let Some(name) = names.pop() {
+        let Some(message) = find(&name) else { continue };
+        if messages.iter().all(|(known, _)| *known != name) {
+            let within = message.field.iter().filter(|field| field.r#type() == Type::Message);
+            names.extend(within.map(|field| field.type_name().to_owned()));
+            messages.push((name, message));
+        }
+    }
+    messages
+}
+
+/// Returns the function of `proto` that reads a field of an enum by its names in JSON: `role` or, of several, `roles`.
+fn reader(field: &FieldDescriptorProto) -> String {
+    let name = field.type_name().rsplit('.').next().unwrap_or_default().to_lowercase();
+    let several = if field.label() == prost_types::field_descriptor_proto::Label::Repeated { "s" } else { "" };
+    format!("read_{name}{several}")
+}
+
+/// Generates a service, and a function that answers its calls in JSON.
+struct AlsoInJson(Box<dyn ServiceGenerator>);
+
+impl ServiceGenerator for AlsoInJson {
+    fn generate(&mut self, service: Service, code: &mut String) {
+        let module = format!("{}_server", service.name.to_lowercase());
+        let arms: String = service
+            .methods
+            .iter()
+            .map(|method| {
+                let form = if method.server_streaming { "many" } else { "one" };
+                format!(
+                    "        \"{}\" => super::calls::{form}(service.{}(super::calls::read(body)?).await?),\n",
+                    method.proto_name, method.name
+                )
+            })
+            .collect();
+        code.push_str(&format!(
+            "pub async fn call_in_json<T: {module}::{name}>(\n    service: &T,\n    call: &str,\n    body: &[u8],\n\
+             ) -> Result<super::calls::JsonAnswer, tonic::Status> {{\n    match call {{\n{arms}\
+             \x20       _ => Err(super::calls::unknown(call)),\n    }}\n}}\n",
+            name = service.name,
+        ));
+        self.0.generate(service, code);
+    }
 }
 
 /// Returns an expression of the bytes that describe these files to a client that asks.

@@ -58,7 +58,7 @@ impl Asked {
                 self.show(answer, |answer| tables::models(&answer.models))?
             }
             AdminCommand::Requests => {
-                let answer = client.list_requests(ListRequestsRequest {}).await;
+                let answer = client.list_requests(ListRequestsRequest::default()).await;
                 self.show(answer, |answer| tables::requests(&answer.requests))?
             }
             AdminCommand::Explain { id } => {

@@ -180,11 +180,14 @@ impl Check<'_> {
     }
 
     fn admin(&mut self) {
-        let Admin { beyond_loopback, keys_file, explained_max: explained } = &self.config.admin;
+        let Admin { beyond_loopback, keys_file, hosts, explained_max: explained } = &self.config.admin;
         self.expect(!beyond_loopback || !keys_file.is_empty(), "admin.beyond_loopback", || {
             "nothing would tell operators of other hosts from everybody else: make a key (`baton keys add --tenant NAME \
              --admin --file FILE`), and set admin.keys_file to the file"
                 .to_owned()
+        });
+        self.expect(!hosts.contains([':', '/', '*']), "admin.hosts", || {
+            format!("{hosts:?} has more than names, such as console.example.com, separated by commas")
         });
         self.expect(*explained <= EXPLAINED_MAX, "admin.explained_max", || {
             format!("{explained} is above {EXPLAINED_MAX}: each takes memory of the router")

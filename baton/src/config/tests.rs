@@ -388,6 +388,11 @@ fn a_router_has_connections_to_spare_and_room_for_a_body() {
     let set = |text: &str| settle("", &[], &[text]);
     check_refused(set("router.metrics_on_api=no"), "flag --set: router.metrics_on_api: \"no\" is not true or false");
     check_refused(
+        set("admin.hosts=http://baton.example"),
+        "admin.hosts: \"http://baton.example\" has more than names, such as console.example.com, separated by commas (flag \
+         --set)",
+    );
+    check_refused(
         set("worker.ops_listen=here"),
         "worker.ops_listen: \"here\" is not HOST:PORT, such as 127.0.0.1:8001, nor auto, nor empty (flag --set)",
     );

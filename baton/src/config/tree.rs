@@ -91,6 +91,8 @@ tree! {
         /// Whether the API listener also serves `/metrics` and `/lanes`: `true` or `false`. It always serves `/live`
         /// and `/ready`. Set it to `false` if API clients must not read metrics.
         metrics_on_api: bool = true,
+        /// Whether the API listener serves a page to chat with the model at `/`: `true` or `false`.
+        chat_page: bool = true,
         /// File of the API's keys, which `baton keys add` makes. Clients then send `Authorization: Bearer KEY`; without
         /// a known key they get status 401, above the key's limits status 429. The file is read again when it changes.
         /// Empty: everybody who reaches the API may use it.
@@ -138,6 +140,9 @@ tree! {
         /// File of the keys of operators, which `baton keys add --admin` makes: `admin.beyond_loopback` needs it.
         /// Routers and workers read it, and again when it changes. It may be the file of `router.keys_file`.
         keys_file: String = String::new(),
+        /// Names under which browsers may open the console (`router.ops_listen`), without ports, separated by commas.
+        /// `localhost` and addresses always work. Other names are refused, because a foreign page could have them.
+        hosts: String = String::new(),
         /// Number of finished requests that the router can still explain (`baton admin explain`), at most 65,536. Each
         /// takes a few KiB. 0: only open requests.
         explained_max: usize = 256,

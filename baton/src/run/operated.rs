@@ -59,6 +59,10 @@ impl Cluster for OperatedWorker {
         }
     }
 
+    async fn ended(&self, _: usize) -> Result<Vec<Request>, Status> {
+        Ok(Vec::new())
+    }
+
     async fn models(&self) -> Result<Vec<Model>, Status> {
         let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens } = self.served;
         Ok(vec![Model {

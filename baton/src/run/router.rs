@@ -73,12 +73,14 @@ pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileErro
         connections_max: router.connections_max,
         metrics_on_api: router.metrics_on_api,
         vllm_aliases: config.metrics.vllm_aliases,
+        chat_page: router.chat_page,
         deadline: Duration::from_secs(router.deadline_s),
         stream_buffer: router.stream_buffer,
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),
         write_wait: Duration::from_secs(router.write_wait_s),
         drain: Duration::from_secs(router.drain_s),
         reach: ops::reach(config)?,
+        hosts: names(&config.admin.hosts),
         explained_max: config.admin.explained_max,
         placement: PlacementConfig {
             // These two the workers say.
@@ -95,6 +97,11 @@ pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileErro
             defaults: Rates::default(),
         },
     })
+}
+
+/// Returns the names in a list with commas.
+fn names(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn keys(file: &str) -> Result<Keys, KeyFileError> {

@@ -44,11 +44,12 @@ pub(super) fn serve(
          model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
-         {tiers}{ops}  \
+         {tiers}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n",
         tiers = line("tiers", tiers::describe(config)),
         ops = ops(listeners.ops.as_ref())?,
+        console = console(listeners.ops.as_ref())?,
         name = card.name,
         unnamed = unnamed(config, &card.name),
         context = pool.context_tokens,
@@ -66,13 +67,14 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
         "baton {VERSION} router: listening on {url}\n  \
          model    {name}{unnamed}\n  \
          workers  {workers}; they may come and go\n\
-         {ops}  \
+         {ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
         unnamed = unnamed(config, &card.name),
         ops = ops(listeners.ops.as_ref())?,
+        console = console(listeners.ops.as_ref())?,
         attempt = attempt(config, &url, card),
     ))
 }
@@ -125,6 +127,12 @@ fn unnamed(config: &Config, name: &str) -> &'static str {
 fn ops(port: Option<&Port>) -> io::Result<String> {
     let url = port.map(Port::url).transpose()?;
     Ok(line("ops", url.map(|url| format!("{url}/metrics, /ready, /live, and baton admin --server {url}"))))
+}
+
+/// Returns a line about where a browser shows a router and its workers.
+fn console(port: Option<&Port>) -> io::Result<String> {
+    let url = port.map(Port::url).transpose()?;
+    Ok(line("console", url.map(|url| format!("{url}/"))))
 }
 
 /// A line about something that may not be.

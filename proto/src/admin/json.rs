@@ -1,8 +1,25 @@
 //! The JSON of fields whose type alone would give something else: names of states for their numbers, and decimal digits
 //! for numbers that readers of JSON would round.
 
-use super::generated::{CandidateKind, RequestState, Role, WorkerState};
-use serde::Serializer;
+use super::generated::{CandidateKind, RequestState, Role, Subject, WorkerState};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
+
+pub(super) fn read_role<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
+    let name = String::deserialize(from)?;
+    named(&name, "ROLE_", Role::from_str_name).map(i32::from)
+}
+
+pub(super) fn read_subjects<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i32>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    names.iter().map(|name| named(name, "SUBJECT_", Subject::from_str_name).map(i32::from)).collect()
+}
+
+/// Finds what has this name in JSON. Errors: nothing has.
+fn named<T, E: Error>(name: &str, prefix: &str, find: impl Fn(&str) -> Option<T>) -> Result<T, E> {
+    let full = format!("{prefix}{}", name.to_uppercase().replace('-', "_"));
+    find(&full).ok_or_else(|| E::custom(format!("{name:?} is no {}", prefix.trim_end_matches('_').to_lowercase())))
+}
 
 pub(super) fn role<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&role_name(*value))

@@ -45,6 +45,8 @@ pub struct Worker {
     pub decode_step_s: f32,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListWorkersRequest {}
 #[derive(serde::Serialize)]
@@ -86,6 +88,8 @@ pub struct PassedOver {
     pub reason: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListLanesRequest {
     #[prost(string, tag = "1")]
@@ -132,6 +136,8 @@ pub struct Tier {
     pub evictions: u64,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListTiersRequest {
     #[prost(string, tag = "1")]
@@ -171,6 +177,8 @@ pub struct Model {
     pub layout: u64,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListModelsRequest {}
 #[derive(serde::Serialize)]
@@ -207,8 +215,13 @@ pub struct Request {
     pub attempts: u32,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListRequestsRequest {}
+pub struct ListRequestsRequest {
+    #[prost(uint32, tag = "1")]
+    pub ended: u32,
+}
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListRequestsResponse {
@@ -216,9 +229,12 @@ pub struct ListRequestsResponse {
     pub requests: ::prost::alloc::vec::Vec<Request>,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRequest {
     #[prost(enumeration = "Subject", repeated, tag = "1")]
+    #[serde(deserialize_with = "super::json::read_subjects")]
     pub subjects: ::prost::alloc::vec::Vec<i32>,
     #[prost(uint32, tag = "2")]
     pub every_ms: u32,
@@ -240,6 +256,8 @@ pub struct Snapshot {
     pub silent: ::prost::alloc::vec::Vec<Silence>,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainWorkerRequest {
     #[prost(string, tag = "1")]
@@ -248,22 +266,29 @@ pub struct DrainWorkerRequest {
     pub force: bool,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UndrainWorkerRequest {
     #[prost(string, tag = "1")]
     pub worker: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChangeRoleRequest {
     #[prost(string, tag = "1")]
     pub worker: ::prost::alloc::string::String,
     #[prost(enumeration = "Role", tag = "2")]
+    #[serde(deserialize_with = "super::json::read_role")]
     pub role: i32,
     #[prost(bool, tag = "3")]
     pub force: bool,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FlushWorkerRequest {
     #[prost(string, tag = "1")]
@@ -276,9 +301,13 @@ pub struct FlushWorkerResponse {
     pub blocks: u64,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetLogFilterRequest {}
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetLogFilterRequest {
     #[prost(string, tag = "1")]
@@ -293,6 +322,8 @@ pub struct LogFilter {
     pub before: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequestRequest {
     #[prost(string, tag = "1")]
@@ -386,6 +417,8 @@ pub struct Candidate {
     pub measured: bool,
 }
 #[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DumpRequest {
     #[prost(string, tag = "1")]
@@ -674,6 +707,53 @@ impl CandidateKind {
             "CANDIDATE_KIND_ALONE" => Some(Self::Alone),
             _ => None,
         }
+    }
+}
+pub async fn call_in_json<T: admin_server::Admin>(
+    service: &T,
+    call: &str,
+    body: &[u8],
+) -> Result<super::calls::JsonAnswer, tonic::Status> {
+    match call {
+        "ListWorkers" => {
+            super::calls::one(service.list_workers(super::calls::read(body)?).await?)
+        }
+        "ListLanes" => {
+            super::calls::one(service.list_lanes(super::calls::read(body)?).await?)
+        }
+        "ListTiers" => {
+            super::calls::one(service.list_tiers(super::calls::read(body)?).await?)
+        }
+        "ListModels" => {
+            super::calls::one(service.list_models(super::calls::read(body)?).await?)
+        }
+        "ListRequests" => {
+            super::calls::one(service.list_requests(super::calls::read(body)?).await?)
+        }
+        "Watch" => super::calls::many(service.watch(super::calls::read(body)?).await?),
+        "DrainWorker" => {
+            super::calls::one(service.drain_worker(super::calls::read(body)?).await?)
+        }
+        "UndrainWorker" => {
+            super::calls::one(service.undrain_worker(super::calls::read(body)?).await?)
+        }
+        "ChangeRole" => {
+            super::calls::one(service.change_role(super::calls::read(body)?).await?)
+        }
+        "FlushWorker" => {
+            super::calls::one(service.flush_worker(super::calls::read(body)?).await?)
+        }
+        "GetLogFilter" => {
+            super::calls::one(service.get_log_filter(super::calls::read(body)?).await?)
+        }
+        "SetLogFilter" => {
+            super::calls::one(service.set_log_filter(super::calls::read(body)?).await?)
+        }
+        "ExplainRequest" => {
+            super::calls::one(service.explain_request(super::calls::read(body)?).await?)
+        }
+        "Dump" => super::calls::one(service.dump(super::calls::read(body)?).await?),
+        _ => Err(super::calls::unknown(call)),
     }
 }
 /// Generated client implementations.

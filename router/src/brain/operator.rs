@@ -22,6 +22,8 @@ pub(crate) enum OperatorNote {
     Workers(oneshot::Sender<Vec<wire::Worker>>),
     /// The open requests, the oldest first.
     Requests(oneshot::Sender<Vec<wire::Request>>),
+    /// At most so many requests that ended, the latest first.
+    Ended(usize, oneshot::Sender<Vec<wire::Request>>),
     /// Why a request was served where it was.
     Explain(RequestId, oneshot::Sender<Option<wire::Explanation>>),
     /// An answer of a worker.
@@ -87,6 +89,7 @@ impl Brain {
         match note {
             OperatorNote::Workers(reply) => drop(reply.send(self.workers())),
             OperatorNote::Requests(reply) => drop(reply.send(self.requests())),
+            OperatorNote::Ended(most, reply) => drop(reply.send(self.ended(most))),
             OperatorNote::Explain(id, reply) => {
                 let record = self.explained.get(id);
                 drop(reply.send(record.map(|record| self.explanation(record))));
@@ -124,6 +127,12 @@ impl Brain {
         let mut views: Vec<_> = self.placement.requests().into_iter().map(|view| (arrived(&view), view)).collect();
         views.sort_by_key(|(arrived, view)| (*arrived, view.id));
         views.into_iter().map(|(arrived, view)| request_to_wire(&view, ms(arrived, now), &names)).collect()
+    }
+
+    fn ended(&self, most: usize) -> Vec<wire::Request> {
+        let names = self.names();
+        let ended = self.explained.ended_last().take(most);
+        ended.map(|(record, at)| ended_to_wire(record, ms(record.arrived, at), &names)).collect()
     }
 
     fn explanation(&self, record: &Record) -> wire::Explanation {

@@ -6,6 +6,7 @@ mod body;
 mod connections;
 mod generate;
 mod ops;
+mod pages;
 mod patient;
 mod routes;
 mod server;

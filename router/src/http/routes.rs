@@ -2,10 +2,11 @@
 
 use super::app::App;
 use super::generate::generate;
-use super::ops;
+use super::{ops, pages};
 use crate::api::Endpoint;
 use crate::brain::Phase;
 use crate::error::ApiError;
+use admin::Browsers;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -22,9 +23,9 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let chat = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Chat, request);
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
     let paths = if app.config.metrics_on_api { told() } else { probes() };
+    let paths = if app.config.chat_page { paths.merge(pages::chat()) } else { paths };
     paths
         .route(Endpoint::Chat.path(), post(chat))
         .route(Endpoint::Completion.path(), post(completion))
@@ -37,9 +38,20 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service.
-pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
-    told().with_state(app).merge(operators)
+/// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service, and
+/// the console for `browsers`, which chats here because pages may ask their own port alone.
+pub(crate) fn ops_routes(app: Arc<App>, operators: Router, browsers: &Browsers) -> Router {
+    let talk = Router::new()
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/models", get(models))
+        .route_layer(from_fn_with_state(app.clone(), identify))
+        .with_state(app.clone());
+    let pages = browsers.guard_pages(pages::console());
+    told().with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
+}
+
+async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
+    generate(app, Endpoint::Chat, request).await
 }
 
 /// Returns the routes of probes, and of what the process tells about itself.

@@ -1,5 +1,6 @@
 //! The admin service of a router, over a real connection, with workers that the test plays.
 
+use super::http::Http;
 use super::world::{EOS, Played, World};
 use domain::End;
 use domain::session::{FromWorker, Report, Role, ToWorker};
@@ -7,6 +8,7 @@ use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use serde_json::json;
+use std::net::SocketAddr;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -100,7 +102,8 @@ async fn open_requests_are_listed_and_those_that_ended_explained() {
     let mut http = world.client().await;
     http.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": "fn main", "max_tokens": 4 })).await;
     let submit = world.workers[0].submit().await;
-    let requests = operator.list_requests(ListRequestsRequest {}).await.expect("it lists").into_inner().requests;
+    let requests =
+        operator.list_requests(ListRequestsRequest::default()).await.expect("it lists").into_inner().requests;
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((request.id.as_str(), request.state()), (submit.request.to_string().as_str(), RequestState::Prefilling));
     assert_eq!((request.waits_for.as_str(), request.decode), ("w0, which computes its prompt", Some(0)));
@@ -125,13 +128,75 @@ async fn open_requests_are_listed_and_those_that_ended_explained() {
     assert_eq!(models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>(), ["tiny-rust"]);
 }
 
+/// Sends a request as a browser does, and returns the status, the body and a header of the answer.
+async fn browse(address: SocketAddr, head: &str, body: &str, wanted: &str) -> (u16, String, Option<String>) {
+    let mut http = Http::connect(address).await;
+    let (line, headers) = head.split_once(" | ").expect("a line, and headers");
+    let (headers, length) = (headers.replace(" | ", "\r\n"), body.len());
+    http.write(format!("{line} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes()).await;
+    let (head, body) = http.answer().await;
+    (head.status, String::from_utf8(body).expect("text"), head.header(wanted).map(str::to_owned))
+}
+
+#[tokio::test]
+async fn the_console_and_its_calls_are_for_pages_of_this_port_alone() {
+    let mut world = World::new().await;
+    let policy = "content-security-policy";
+    let (status, page, said) = browse(world.ops, "GET / | Host: localhost", "", policy).await;
+    assert!(status == 200 && page.contains("console/console.js") && said.is_some_and(|said| said.contains("'none'")));
+    // A link on another page may lead to it, but not under a name of others.
+    let linked = "GET / | Host: 127.0.0.1:1 | Sec-Fetch-Site: cross-site";
+    assert_eq!(browse(world.ops, linked, "", policy).await.0, 200);
+    assert_eq!(browse(world.ops, "GET / | Host: evil.example", "", policy).await.0, 403);
+    let (status, page, _) = browse(world.address, "GET / | Host: any.example", "", policy).await;
+    assert!(status == 200 && page.contains("console/chat-page.js"));
+    // Clients of the API get no console.
+    assert_eq!(browse(world.address, "GET /console/console.js | Host: localhost", "", policy).await.0, 404);
+    let json = "Content-Type: application/json";
+    let list = format!("POST /admin/v1/ListModels | Host: localhost | {json}");
+    let (status, models, said) = browse(world.ops, &list, "{}", "access-control-allow-origin").await;
+    assert!(status == 200 && models.contains("\"name\":\"tiny-rust\"") && said.is_none(), "{models}");
+    assert_eq!(browse(world.address, &list, "{}", policy).await.0, 404);
+    for (head, wanted) in [
+        (format!("POST /admin/v1/ListModels | Host: evil.example | {json}"), 403),
+        (format!("POST /admin/v1/ListModels | Host: localhost | Origin: http://evil.example | {json}"), 403),
+        ("POST /admin/v1/DrainWorker | Host: localhost | Content-Type: text/plain".to_owned(), 400),
+        (format!("POST /admin/v1/Cook | Host: localhost | {json}"), 404),
+        ("GET /admin/v1/ListModels | Host: localhost".to_owned(), 405),
+        (format!("POST /v1/chat/completions | Host: localhost | Origin: http://localhost:1 | {json}"), 403),
+    ] {
+        let (status, answer, _) = browse(world.ops, &head, "{}", policy).await;
+        assert_eq!(status, wanted, "{head}: {answer}");
+    }
+    // The console chats at its own port.
+    world.workers[0].report().await;
+    let body = json!({ "model": "tiny-rust", "max_tokens": 2, "messages": [{ "role": "user", "content": "hi" }] });
+    let head = format!("POST /v1/chat/completions | Host: localhost | Origin: http://localhost | {json}");
+    let body = body.to_string();
+    let ((status, answer, id), ()) = tokio::join!(browse(world.ops, &head, &body, "x-request-id"), async {
+        let submit = world.workers[0].submit().await;
+        world.workers[0].make(&submit, 0, &[7, EOS], End::stop()).await;
+    });
+    assert!(status == 200 && id.is_some(), "{answer}");
+    let list = format!("POST /admin/v1/ListRequests | Host: localhost | {json}");
+    let (_, ended, _) = browse(world.ops, &list, r#"{"ended":8}"#, policy).await;
+    assert!(ended.contains(&id.expect("it is there")) && ended.contains("\"state\":\"ended\""), "{ended}");
+    assert!(!browse(world.ops, &list, "{}", policy).await.1.contains("ended"));
+}
+
+#[tokio::test]
+async fn a_port_without_a_page_to_chat_has_none() {
+    let world = World::with(0, |config| config.chat_page = false).await;
+    assert_eq!((world.get("/").await.0, world.get("/console/chat.js").await.0), (404, 404));
+}
+
 #[tokio::test]
 async fn a_router_without_workers_answers_at_once() {
     let world = World::with(0, |_| {}).await;
     let mut client = client(&world).await;
     let workers = client.list_workers(ListWorkersRequest {}).await.expect("it lists").into_inner().workers;
     assert_eq!(workers, []);
-    let requests = client.list_requests(ListRequestsRequest {}).await.expect("it lists").into_inner().requests;
+    let requests = client.list_requests(ListRequestsRequest::default()).await.expect("it lists").into_inner().requests;
     assert_eq!(requests, []);
     let unknown = client.flush_worker(FlushWorkerRequest { worker: "w0".to_owned() }).await.expect_err("there is none");
     assert_eq!((unknown.code(), unknown.message()), (Code::NotFound, "no worker \"w0\" is here: there is none"));

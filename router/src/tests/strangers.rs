@@ -99,7 +99,7 @@ async fn operators_have_a_listener_of_their_own() {
     assert_eq!((status, metrics.contains("# TYPE baton_requests_open gauge")), (200, true), "{metrics}");
     // Its port is not the API's, and the API's shows no metrics then.
     let mut ops = Http::connect(world.ops).await;
-    ops.send("GET", "/v1/models", "text/plain", b"").await;
+    ops.send("POST", "/v1/completions", "text/plain", b"").await;
     assert_eq!(ops.head().await.status, 404);
     assert_eq!(world.get("/metrics").await.0, 404);
     assert_eq!((world.get("/live").await.0, world.get("/ready").await.0), (200, 200));

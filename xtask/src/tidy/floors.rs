@@ -45,11 +45,12 @@ const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
 const HOMES: [&str; 1] = ["bench"];
 
 /// Folders at the top that hold no crate, and why they are there.
-const FOLDERS: [(&str, &str); 8] = [
+const FOLDERS: [(&str, &str); 9] = [
     (".cargo", "the xtask alias"),
     (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
     (".github", "what issues and changes are asked for"),
+    ("console", "the pages for browsers, which the router embeds"),
     ("deploy", "the image, compose, and the Helm chart"),
     ("docs", "what is written for people"),
     ("models", "the bundled model and how it was made"),
