@@ -14,11 +14,13 @@ mod tree;
 
 pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
 pub(crate) use flags::Flags;
-pub(crate) use layers::{ConfigError, Loaded, load};
+pub(crate) use layers::{ConfigError, Difference, Loaded, load};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
-pub(crate) use tree::{Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, EncodeKv, Pinning, SECTIONS, Wanted};
+pub(crate) use tree::{
+    CHANGEABLE, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, EncodeKv, Pinning, SECTIONS, Wanted,
+};
 
 #[cfg(test)]
 mod tests;

@@ -18,9 +18,10 @@ mod topo;
 
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command, ConfigCommand, KeysCommand, ModelCommand};
-use config::{Config, Flags};
+use config::Flags;
 use domain::session::Role;
-use error::CommandError;
+use error::{CommandError, with_causes};
+use run::Running;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("baton: {}", error.with_causes());
+            eprintln!("baton: {}", with_causes(&error));
             error.exit_code()
         }
     }
@@ -36,13 +37,13 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
-        Command::Serve(settings) => run::serve(&begin(settings.flags())?).map_err(CommandError::Failed),
-        Command::Router(settings) => run::router(&begin(settings.flags())?).map_err(CommandError::Failed),
+        Command::Serve(settings) => run::serve(begin(settings.flags())?).map_err(CommandError::Failed),
+        Command::Router(settings) => run::router(begin(settings.flags())?).map_err(CommandError::Failed),
         Command::PrefillWorker(settings) => {
-            run::worker(&begin(settings.flags())?, Role::Prefill).map_err(CommandError::Failed)
+            run::worker(begin(settings.flags())?, Role::Prefill).map_err(CommandError::Failed)
         }
         Command::DecodeWorker(settings) => {
-            run::worker(&begin(settings.flags())?, Role::Decode).map_err(CommandError::Failed)
+            run::worker(begin(settings.flags())?, Role::Decode).map_err(CommandError::Failed)
         }
         Command::Admin(args) => commands::admin::admin(args),
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
@@ -51,7 +52,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Config(ConfigCommand::Show { settings, markdown: false }) => {
             commands::config::show(&config::load(&settings.flags())?)
         }
-        Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings.flags())?),
+        Command::Config(ConfigCommand::Check { settings }) => {
+            commands::config::check(&config::load(&settings.flags())?)
+        }
         Command::Model(ModelCommand::Info { path, tensors, json }) => {
             commands::model::info(path.as_deref(), tensors, json.as_ref())
         }
@@ -71,9 +74,11 @@ fn run(cli: Cli) -> Result<(), CommandError> {
     }
 }
 
-/// Returns the settings of a command that serves; the log is open from here on.
-fn begin(flags: Flags) -> Result<Config, CommandError> {
-    let config = config::load(&flags)?.checked()?;
+/// Returns the configuration of a command that serves; the log is open from here on.
+fn begin(flags: Flags) -> Result<Running, CommandError> {
+    let loaded = config::load(&flags)?;
+    loaded.check()?;
+    let config = loaded.config();
     if flags.until_closed {
         run::end_with_input();
     }
@@ -81,5 +86,5 @@ fn begin(flags: Flags) -> Result<Config, CommandError> {
     let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
     telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
         .map_err(|error| CommandError::Usage(error.into()))?;
-    Ok(config)
+    Ok(Running::new(flags, loaded))
 }

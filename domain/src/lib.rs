@@ -19,6 +19,7 @@ pub mod secret;
 pub mod session;
 pub mod time;
 mod tokens;
+mod versions;
 
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
@@ -34,3 +35,4 @@ pub use request::{Request, SamplingParams};
 pub use secret::{Secret, Secrets};
 pub use time::Time;
 pub use tokens::Tokens;
+pub use versions::{NO_COMMON_VERSION, Versions};

@@ -96,8 +96,8 @@ pub(crate) struct Brain {
     meters: Meters,
     /// What operators asked of workers.
     asks: Asks,
-    /// Where each worker was dialed.
-    addresses: BTreeMap<WorkerId, String>,
+    /// Where each worker was dialed, and the version of the protocol that its session has.
+    reached: BTreeMap<WorkerId, (String, u32)>,
     explained: Explained,
     /// Blocks of the index and their bytes.
     index: [Gauge; 2],
@@ -140,7 +140,7 @@ impl Brain {
             counted: Counters::default(),
             meters: Meters::new(),
             asks: Asks::default(),
-            addresses: BTreeMap::new(),
+            reached: BTreeMap::new(),
             explained,
             index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
             commands: Vec::new(),
@@ -223,9 +223,9 @@ impl Brain {
 
     fn worker_up(&mut self, link: WorkerLink) {
         let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
-        tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
+        tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, protocol = link.protocol, "a session began");
         self.asks.close(peer.id);
-        self.addresses.insert(peer.id, link.address.clone());
+        self.reached.insert(peer.id, (link.address.clone(), link.protocol));
         self.links.open(link);
         self.handle(Event::WorkerUp { peer, context_tokens });
     }
@@ -240,7 +240,7 @@ impl Brain {
     /// Closes the session with a worker. Returns whether it was open.
     fn close(&mut self, worker: WorkerId) -> bool {
         self.asks.close(worker);
-        self.addresses.remove(&worker);
+        self.reached.remove(&worker);
         self.links.close(worker)
     }
 

@@ -18,7 +18,7 @@ mod serve;
 mod sessions;
 
 pub use admin::Reach;
-pub use config::{ModelCard, RouterConfig};
+pub use config::{ModelCard, RequestLimits, RouterConfig};
 pub use http::serve_ops;
 pub use keys::{KeyEntry, KeyFile, KeyFileError, KeyHash, Keys, new_key};
 pub use serve::{Listeners, keep_up, serve};

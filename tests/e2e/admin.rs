@@ -25,7 +25,7 @@ fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String
 
 /// Runs it, and reads the JSON that it prints.
 #[track_caller]
-fn done(server: SocketAddr, arguments: &[&str]) -> Value {
+pub(crate) fn done(server: SocketAddr, arguments: &[&str]) -> Value {
     let (status, out, error) = admin(server, &[&["--json"], arguments].concat());
     assert_eq!(status, Some(0), "{arguments:?}: {error}");
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("it is JSON: {out}"))
@@ -33,7 +33,7 @@ fn done(server: SocketAddr, arguments: &[&str]) -> Value {
 
 /// Runs it in vain, and returns what it says.
 #[track_caller]
-fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> String {
+pub(crate) fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> String {
     let (status, out, error) = admin(server, arguments);
     assert_eq!((status, out.as_str()), (Some(wanted), ""), "{arguments:?}: {error}");
     error

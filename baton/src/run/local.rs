@@ -1,6 +1,6 @@
 //! Sessions with workers of the same process.
 
-use domain::session::{PeerInfo, Served};
+use domain::session::{PROTOCOL, PeerInfo, Served};
 use futures_util::FutureExt;
 use proto::queue::{Receiver, Sender, queue};
 use router::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
@@ -35,7 +35,8 @@ impl Dial for Local {
         let input = self.input.open_session(Box::new(session));
         let input = input.ok_or_else(|| DialError::Unreachable("it has ended".to_owned()))?;
         let until_over = carry(told, input, heard, dropped).boxed();
-        Ok(Dialed { peer: self.peer.clone(), served: self.served, send, receive, until_over })
+        let (peer, protocol) = (self.peer.clone(), PROTOCOL.newest);
+        Ok(Dialed { peer, served: self.served, protocol, send, receive, until_over })
     }
 
     fn name(&self) -> String {

@@ -124,7 +124,7 @@ impl Dialer {
 
     /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
-        let Dialed { peer, served, send, receive, until_over } = worker.dial().await?;
+        let Dialed { peer, served, protocol, send, receive, until_over } = worker.dial().await?;
         let _place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
             Err(error) => {
@@ -136,7 +136,8 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let link = WorkerLink { peer, context_tokens: served.context_tokens, address: worker.name(), send, receive };
+        let (context_tokens, address) = (served.context_tokens, worker.name());
+        let link = WorkerLink { peer, context_tokens, protocol, address, send, receive };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }
