@@ -141,7 +141,7 @@ fn a_cluster_of_two_releases_serves_without_a_replay() {
     assert_eq!(router.metrics().sum("baton_replays_total", &[]), 0.0);
 
     // What the release before does not know is not said to it, and the operator is told which one is to be upgraded.
-    let error = refused(ops, &["drain", "d1"], 1);
+    let error = refused(ops, &["drain", "d1"], 4);
     assert!(error.contains(&format!("speaks protocol {oldest}")) && error.contains("upgrade it first"), "{error}");
     done(ops, &["drain", "d2"]);
     done(ops, &["undrain", "d2"]);

@@ -6,8 +6,8 @@ use crate::server::{Server, until};
 use serde_json::{Value, json};
 use std::fs;
 
-/// Tokens of a stream that outlives all that happens here.
-const LONG_TOKENS: u64 = 3000;
+/// Tokens of each choice of a stream that is open while settings change.
+const LONG_TOKENS: u64 = 300;
 
 /// Returns the status of a request for so many choices, and what is said of it.
 fn choices(server: &Server, count: u32) -> (u16, String) {
