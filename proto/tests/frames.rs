@@ -3,8 +3,8 @@
 //! fails here.
 //!
 //! At a release, its own frames take the place of those before: `RECORD_FRAMES=1 cargo test -p proto --test frames`
-//! writes them to the file that [`RECORDED`] is, which is named after the release. Those of 0.2.0 were written by its own
-//! code.
+//! writes them to the file that [`RECORDED`] is, which is named after the release. Those of 0.2.0 were written by its
+//! own code.
 
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::plan::TokenLogprobs;
