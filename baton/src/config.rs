@@ -14,13 +14,13 @@ mod tree;
 
 pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
 pub(crate) use flags::Flags;
-pub(crate) use layers::{ConfigError, Loaded, load, operator_key};
+pub(crate) use layers::{ConfigError, Difference, Loaded, load, operator_key};
 pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
-    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning, SECTIONS,
-    TlsSettings, Wanted,
+    Admin, CHANGEABLE, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning,
+    SECTIONS, TlsSettings, Wanted,
 };
 
 #[cfg(test)]

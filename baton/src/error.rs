@@ -5,7 +5,6 @@ use crate::config::ConfigError;
 use engine::models::ModelError;
 use engine::random::RandomError;
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -55,21 +54,21 @@ impl CommandError {
             }
         }
     }
+}
 
-    /// The error and its causes, in one line where they are.
-    pub(crate) fn with_causes(&self) -> impl fmt::Display {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            let line = error.to_string();
-            // Some errors say their cause themselves.
-            if !text.ends_with(&line) {
-                text = format!("{text}: {line}");
-            }
-            cause = error.source();
+/// Returns the error and its causes, in one line where they are.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let line = error.to_string();
+        // Some errors say their cause themselves.
+        if !text.ends_with(&line) {
+            text = format!("{text}: {line}");
         }
-        text
+        cause = error.source();
     }
+    text
 }
 
 #[cfg(test)]
@@ -79,8 +78,8 @@ mod tests {
     #[test]
     fn causes_are_told_once() {
         let error = CommandError::Output(io::Error::other("disk full"));
-        assert_eq!(error.with_causes().to_string(), "cannot write the answer: disk full");
+        assert_eq!(with_causes(&error), "cannot write the answer: disk full");
         let error = CommandError::Usage("bad flag".into());
-        assert_eq!(error.with_causes().to_string(), "bad flag");
+        assert_eq!(with_causes(&error), "bad flag");
     }
 }

@@ -20,7 +20,8 @@ use clap::Parser;
 use cli::{BenchCommand, Cli, Command, ConfigCommand, KeysCommand, ModelCommand};
 use config::{Config, Flags};
 use domain::session::Role;
-use error::CommandError;
+use error::{CommandError, with_causes};
+use run::Running;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("baton: {}", error.with_causes());
+            eprintln!("baton: {}", with_causes(&error));
             error.exit_code()
         }
     }
@@ -39,8 +40,8 @@ fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
         Command::Serve(settings) => serving(settings.flags(), run::serve),
         Command::Router(settings) => serving(settings.flags(), run::router),
-        Command::PrefillWorker(settings) => serving(settings.flags(), |config| run::worker(config, Role::Prefill)),
-        Command::DecodeWorker(settings) => serving(settings.flags(), |config| run::worker(config, Role::Decode)),
+        Command::PrefillWorker(settings) => serving(settings.flags(), |running| run::worker(running, Role::Prefill)),
+        Command::DecodeWorker(settings) => serving(settings.flags(), |running| run::worker(running, Role::Decode)),
         Command::Admin(args) => commands::admin::admin(args),
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
             commands::config::markdown(&config::load(&settings.flags())?)
@@ -48,7 +49,9 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Config(ConfigCommand::Show { settings, markdown: false }) => {
             commands::config::show(&config::load(&settings.flags())?)
         }
-        Command::Config(ConfigCommand::Check { settings }) => commands::config::check(config::load(&settings.flags())?),
+        Command::Config(ConfigCommand::Check { settings }) => {
+            commands::config::check(&config::load(&settings.flags())?)
+        }
         Command::Model(ModelCommand::Info { path, tensors, json }) => {
             commands::model::info(path.as_deref(), tensors, json.as_ref())
         }
@@ -69,12 +72,14 @@ fn run(cli: Cli) -> Result<(), CommandError> {
 }
 
 /// Runs a command that serves, with its settings. The log is open from here on, and requests are traced.
-fn serving(flags: Flags, serve: impl FnOnce(&Config) -> Result<(), Box<dyn Error>>) -> Result<(), CommandError> {
-    let config = config::load(&flags)?.checked()?;
+fn serving(flags: Flags, serve: impl FnOnce(Running) -> Result<(), Box<dyn Error>>) -> Result<(), CommandError> {
+    let loaded = config::load(&flags)?;
+    loaded.check()?;
+    let config = loaded.config();
     if flags.until_closed {
         run::end_with_input();
     }
-    let Config { log, traces, .. } = &config;
+    let Config { log, traces, .. } = config;
     let wrong = |error: Box<dyn Error>| CommandError::Usage(error);
     let is_traced = !traces.endpoint.is_empty();
     // Dropped at the end: what was traced last is sent.
@@ -83,5 +88,5 @@ fn serving(flags: Flags, serve: impl FnOnce(&Config) -> Result<(), Box<dyn Error
     let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
     telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
         .map_err(|error| wrong(error.into()))?;
-    serve(&config).map_err(CommandError::Failed)
+    serve(Running::new(flags, loaded)).map_err(CommandError::Failed)
 }

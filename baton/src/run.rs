@@ -8,6 +8,7 @@ mod model;
 mod model_card;
 mod operated;
 mod ops;
+mod reload;
 mod role_name;
 mod router;
 mod runtime;
@@ -20,6 +21,7 @@ mod tls;
 mod worker;
 mod worker_setup;
 
+pub(crate) use reload::Running;
 pub(crate) use router::router;
 pub(crate) use secret::{draw_secret, secrets};
 pub(crate) use serve::serve;

@@ -3,14 +3,27 @@
 //! that the router used.
 //!
 //! Each proof covers what both ends said, so it is good for this session only and cannot be sent back to its maker.
+//!
+//! Each end says which versions of the protocol it speaks, and the session has the newest that both speak. From version
+//! 6 on, the proofs cover both ranges. Release 0.2.0 speaks version 5, knows no ranges, and its proofs cover what its
+//! messages have. So a party that can alter messages can make two newer ends believe that the other one is of release
+//! 0.2.0. It gains nothing by that: both ends speak version 5 with every cluster member anyway, and what differs are
+//! operators' asks. A version that adds protection has to end the support of the versions before it.
 
 use crate::block::{Scope, ScopeParts};
 use crate::peer::{PeerAddress, PeerInfo, Role};
 use crate::secret::{Secret, Secrets};
+use crate::versions::Versions;
 use std::fmt;
 
-/// Version of the session's messages. Ends of different versions refuse each other.
-pub const PROTOCOL: u32 = 5;
+/// Versions of the session's messages that this release speaks. Ends without a common one refuse each other.
+pub const PROTOCOL: Versions = Versions { oldest: 5, newest: 6 };
+
+/// The version from which on a worker can be asked what operators want to know.
+pub const PROTOCOL_OF_ASKS: u32 = 6;
+
+/// The version from which on proofs cover the ranges of versions.
+const PROTOCOL_OF_RANGES: u32 = 6;
 
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";
@@ -18,8 +31,8 @@ const ROUTER: &str = "session router";
 /// The first message of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterHello {
-    /// [`PROTOCOL`].
-    pub protocol: u32,
+    /// The versions that the router speaks: [`PROTOCOL`].
+    pub versions: Versions,
     /// Drawn at random by each life of a router.
     pub router: u64,
     /// What the proofs of both ends are about.
@@ -71,8 +84,8 @@ impl Served {
 /// The answer of a worker to a router that has proven nothing yet. It says nothing of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// [`PROTOCOL`].
-    pub protocol: u32,
+    /// The versions that the worker speaks: [`PROTOCOL`].
+    pub versions: Versions,
     /// What the proofs of both ends are about.
     pub nonce: [u8; 32],
 }
@@ -99,6 +112,11 @@ pub struct Opening {
 }
 
 impl Opening {
+    /// Returns the version that the session has. `None`: the ends have none in common.
+    pub fn protocol(&self) -> Option<u32> {
+        self.router.versions.common(self.worker.versions)
+    }
+
     /// Makes the proof of the router, by its own secret.
     pub fn router_proof(&self, secret: &Secret) -> [u8; 32] {
         self.with_opening(&[], |parts| secret.prove(ROUTER, parts))
@@ -151,11 +169,15 @@ impl Opening {
     }
 
     fn with_opening<T>(&self, words: &[&[u8]], of: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let RouterHello { protocol, router, nonce } = &self.router;
-        let (protocol, router) = (protocol.to_le_bytes(), router.to_le_bytes());
-        let theirs = self.worker.protocol.to_le_bytes();
-        let opening: [&[u8]; 5] = [&protocol, &router, nonce, &theirs, &self.worker.nonce];
-        of(&[&opening, words].concat())
+        let RouterHello { versions: ours, router, nonce } = &self.router;
+        let Challenge { versions: theirs, nonce: challenge } = &self.worker;
+        let [oldest, their_oldest, newest, their_newest] =
+            [ours.oldest, theirs.oldest, ours.newest, theirs.newest].map(u32::to_le_bytes);
+        let opening: [&[u8]; 5] = [&oldest, &router.to_le_bytes(), nonce, &their_oldest, challenge];
+        let ranges: [&[u8]; 2] = [&newest, &their_newest];
+        let covers_ranges = self.protocol() >= Some(PROTOCOL_OF_RANGES);
+        let ranges = if covers_ranges { &ranges[..] } else { &[] };
+        of(&[&opening, ranges, words].concat())
     }
 }
 
@@ -166,8 +188,8 @@ mod tests {
 
     fn opening(router: u64, nonce: u8) -> Opening {
         Opening {
-            router: RouterHello { protocol: PROTOCOL, router, nonce: [nonce; 32] },
-            worker: Challenge { protocol: PROTOCOL, nonce: [9; 32] },
+            router: RouterHello { versions: PROTOCOL, router, nonce: [nonce; 32] },
+            worker: Challenge { versions: PROTOCOL, nonce: [9; 32] },
         }
     }
 
@@ -204,6 +226,34 @@ mod tests {
             assert_eq!(other.proven_by(&secret.clone().into(), &proof), None, "a proof of another session");
         }
         assert_eq!(first.proven_by(&secret.clone().into(), &said.proof), None, "a proof that is sent back");
+    }
+
+    #[test]
+    fn proofs_cover_the_versions_but_for_those_of_an_end_that_knows_no_ranges() {
+        let secret = Secret::new("a");
+        let only = |version| Versions { oldest: version, newest: version };
+        let opening = |router, worker| {
+            let mut opening = opening(7, 1);
+            (opening.router.versions, opening.worker.versions) = (router, worker);
+            opening
+        };
+        let range = Versions { oldest: 5, newest: 7 };
+        let both = opening(range, range);
+        assert_eq!(both.protocol(), Some(7));
+        let (proof, said) = (both.router_proof(&secret), hello(&both, &secret));
+        // A party on the way changes what the other end hears.
+        for heard in [only(5), only(7), Versions { oldest: 5, newest: 6 }, Versions { oldest: 6, newest: 7 }] {
+            assert_eq!(opening(heard, range).proven_by(&secret.clone().into(), &proof), None, "{heard}");
+            assert!(!opening(range, heard).proves_worker(&secret, &said), "{heard}");
+        }
+        // With an end of release 0.2.0, the proofs are those of release 0.2.0.
+        let old = opening(range, only(5));
+        assert_eq!(old.protocol(), Some(5));
+        let five = 5_u32.to_le_bytes();
+        let words: [&[u8]; 5] = [&five, &7_u64.to_le_bytes(), &[1; 32], &five, &[9; 32]];
+        assert_eq!(old.router_proof(&secret), secret.prove(ROUTER, &words));
+        assert_eq!(opening(only(5), range).router_proof(&secret), secret.prove(ROUTER, &words));
+        assert_eq!(opening(only(4), range).protocol(), None);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod session;
 pub mod time;
 mod tokens;
 mod trace;
+mod versions;
 
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
@@ -36,3 +37,4 @@ pub use secret::{Secret, Secrets};
 pub use time::Time;
 pub use tokens::Tokens;
 pub use trace::TraceContext;
+pub use versions::{NO_COMMON_VERSION, Versions};

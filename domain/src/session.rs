@@ -2,7 +2,7 @@
 
 use crate::block::{BlockHash, BlockLink};
 use crate::end::End;
-pub use crate::hello::{Challenge, Hello, ModelShape, Opening, PROTOCOL, RouterHello, Served};
+pub use crate::hello::{Challenge, Hello, ModelShape, Opening, PROTOCOL, PROTOCOL_OF_ASKS, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
 pub use crate::peer::{PeerAddress, PeerInfo, Role};
 use crate::plan::TokenLogprobs;

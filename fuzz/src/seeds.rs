@@ -5,7 +5,7 @@ use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::session::{Assignment, FromWorker, Holder, RouterHello, Submit, ToWorker};
 use domain::{
     BlockHash, BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SamplingParams, StepId,
-    Tenant, WorkerId,
+    Tenant, Versions, WorkerId,
 };
 use kv_manager::tiers::header::RecordHeader;
 use kv_manager::tiers::{Slot, TierRecord, log};
@@ -53,7 +53,7 @@ fn session() -> Vec<Vec<u8>> {
         trace: Some(domain::TraceContext { trace: 17, span: 18 }),
     };
     let to_worker = [
-        ToWorker::Hello(RouterHello { protocol: 1, router: 2, nonce: [3; 32] }),
+        ToWorker::Hello(RouterHello { versions: Versions { oldest: 1, newest: 4 }, router: 2, nonce: [3; 32] }),
         ToWorker::Submit(submit),
         ToWorker::Cancel { request: RequestId(1), epoch: Epoch(2), choice: Some(Choice(3)) },
         ToWorker::Refused { why: "why".to_owned() },

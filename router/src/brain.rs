@@ -101,8 +101,8 @@ pub(crate) struct Brain {
     meters: Meters,
     /// What operators asked of workers.
     asks: Asks,
-    /// Where each worker was dialed.
-    addresses: BTreeMap<WorkerId, String>,
+    /// Where each worker was dialed, and the version of the protocol that its session has.
+    reached: BTreeMap<WorkerId, (String, u32)>,
     names: Names,
     load: FleetLoad,
     explained: Explained,
@@ -148,7 +148,7 @@ impl Brain {
             counted: Counters::default(),
             meters: Meters::new(),
             asks: Asks::default(),
-            addresses: BTreeMap::new(),
+            reached: BTreeMap::new(),
             names: Names::new(),
             explained,
             index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
@@ -241,9 +241,9 @@ impl Brain {
 
     fn worker_up(&mut self, link: WorkerLink) {
         let (peer, context_tokens) = (link.peer.clone(), link.context_tokens);
-        tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, "a session began");
+        tracing::info!(worker = peer.name, role = ?peer.role, id = %peer.id, protocol = link.protocol, "a session began");
         self.asks.close(peer.id);
-        self.addresses.insert(peer.id, link.address.clone());
+        self.reached.insert(peer.id, (link.address.clone(), link.protocol));
         self.names.insert(peer.id, peer.name.as_str().into());
         self.links.open(link);
         self.handle(Event::WorkerUp { peer, context_tokens });
@@ -259,7 +259,7 @@ impl Brain {
     /// Closes the session with a worker. Returns whether it was open.
     fn close(&mut self, worker: WorkerId) -> bool {
         self.asks.close(worker);
-        self.addresses.remove(&worker);
+        self.reached.remove(&worker);
         self.names.remove(&worker);
         self.load.gone(worker);
         self.links.close(worker)

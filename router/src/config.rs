@@ -7,6 +7,7 @@ use engine::text::{ChatTemplate, Tokenizer};
 use keys::Keys;
 use placement::PlacementConfig;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Limits of the router. Each has a rule for when it is reached.
 #[derive(Clone, Debug)]
@@ -21,12 +22,8 @@ pub struct RouterConfig {
     pub body_min_bytes_per_s: u64,
     /// Bytes of all bodies that are read or parsed, together. Above: the largest that is not complete gets 429.
     pub bodies_bytes_max: usize,
-    /// Tokens of a prompt, beside the model's context. Above: 400.
-    pub prompt_tokens_max: u32,
-    /// Prompts of one completion request. Above: 400.
-    pub prompts_max: usize,
-    /// Sequences of a prompt (`n`). Above: 400.
-    pub choices_max: u16,
+    /// What a request may ask for. It may change while the router serves; open requests keep what they began with.
+    pub limits: watch::Receiver<RequestLimits>,
     /// Open connections, more than requests may be. Above: the one that has been without an open request for the
     /// longest time is closed.
     pub connections_max: usize,
@@ -36,8 +33,6 @@ pub struct RouterConfig {
     pub vllm_aliases: bool,
     /// Whether clients of the API get a page to chat with the model.
     pub chat_page: bool,
-    /// Time from arrival to the end that a client must have. After: the request ends by its limit.
-    pub deadline: Duration,
     /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above:
     /// it reads too slowly and is ended.
     pub stream_buffer: usize,
@@ -56,6 +51,19 @@ pub struct RouterConfig {
     /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its
     /// `block_tokens` and `token_bytes` are replaced by what the workers serve.
     pub placement: PlacementConfig,
+}
+
+/// What a request may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Tokens of a prompt, beside the model's context. Above: 400.
+    pub prompt_tokens_max: u32,
+    /// Prompts of one completion request. Above: 400.
+    pub prompts_max: usize,
+    /// Sequences of a prompt (`n`). Above: 400.
+    pub choices_max: u16,
+    /// Time from arrival to the end that a client must have. After: the request ends by its limit.
+    pub deadline: Duration,
 }
 
 /// The model as clients see it, and what turns their text into its tokens and back. How long its contexts are,

@@ -74,7 +74,7 @@ impl Cluster for Operated {
         let answer = match timeout(ANSWER_WAIT, asked).await {
             Err(_) => {
                 return Err(Status::deadline_exceeded(format!(
-                    "{worker} did not answer in {} s: it stands still, or is of an older version",
+                    "{worker} did not answer in {} s: it stands still",
                     ANSWER_WAIT.as_secs()
                 )));
             }
@@ -86,6 +86,7 @@ impl Cluster for Operated {
         let answer = answer.map_err(|error| match error {
             AskError::Gone => Status::unavailable(error.to_string()),
             AskError::Full => Status::resource_exhausted(error.to_string()),
+            AskError::Older(_) => Status::failed_precondition(error.to_string()),
         })?;
         let strange = |error| Status::internal(format!("what {worker} answers cannot be read: {error}"));
         WorkerAnswer::decode(answer.as_slice()).map_err(strange)

@@ -32,7 +32,7 @@ pub(crate) fn done(server: SocketAddr, arguments: &[&str]) -> Value {
 
 /// Runs it in vain, and returns what it says.
 #[track_caller]
-fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> String {
+pub(crate) fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> String {
     let (status, out, error) = admin(server, arguments);
     assert_eq!((status, out.as_str()), (Some(wanted), ""), "{arguments:?}: {error}");
     error

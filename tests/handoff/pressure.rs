@@ -8,13 +8,14 @@ use engine::text::{Detokenizer, SpecialTokens, Tokenizer};
 use futures_util::FutureExt;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use proto::queue::{queue, weight};
-use router::{Dial, DialError, Dialed, Dialer, Keys, Listeners, ModelCard, RouterConfig};
+use router::{Dial, DialError, Dialed, Dialer, Keys, Listeners, ModelCard, RequestLimits, RouterConfig};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use tokio::sync::watch;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 use worker::WorkerInput;
 
@@ -51,7 +52,8 @@ impl Dial for Local {
             }
             "it is over".to_owned()
         };
-        Ok(Dialed { peer: self.peer.clone(), served: self.served, send, receive, until_over: carry.boxed() })
+        let protocol = domain::session::PROTOCOL.newest;
+        Ok(Dialed { peer: self.peer.clone(), served: self.served, protocol, send, receive, until_over: carry.boxed() })
     }
 
     fn name(&self) -> String {
@@ -136,20 +138,18 @@ impl Drop for Router {
 }
 
 fn config() -> RouterConfig {
+    let limits = RequestLimits { prompt_tokens_max: 1024, prompts_max: 1, choices_max: 1, deadline: HOUR };
     RouterConfig {
         keys: Keys::default(),
         body_bytes_max: 64 << 10,
         body_wait: HOUR,
         body_min_bytes_per_s: 1,
         bodies_bytes_max: 256 << 10,
-        prompt_tokens_max: 1024,
-        prompts_max: 1,
-        choices_max: 1,
+        limits: watch::channel(limits).1,
         connections_max: 64,
         metrics_on_api: false,
         vllm_aliases: true,
         chat_page: true,
-        deadline: HOUR,
         stream_buffer: TOKENS as usize,
         keepalive: None,
         write_wait: HOUR,

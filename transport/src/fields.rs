@@ -123,11 +123,6 @@ impl<'a> FieldReader<'a> {
         String::from_utf8(text.to_vec()).map_err(|_| WireError::NotUtf8)
     }
 
-    /// Returns what is left, which is no field.
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.0
-    }
-
     /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), WireError> {
         if self.0.is_empty() { Ok(()) } else { Err(WireError::TooLong(self.0.len())) }

@@ -13,7 +13,7 @@ use crate::memory::RegionId;
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::control::channel::Channel;
 use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::net::control::hello::{Identity, Introduction, Purpose, Region, check_opening, opening};
+use crate::net::control::hello::{Identity, Introduction, Purpose, Region, VERSIONS, check_opening, opening};
 use crate::net::socket::Socket;
 use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
@@ -44,7 +44,7 @@ pub fn control(bytes: &[u8]) {
 
 /// The body of a frame, whatever kind it is said to be.
 fn body(bytes: &[u8]) {
-    let _ = check_opening(bytes);
+    let _ = check_opening(bytes, VERSIONS);
     if let Ok(introduction) = Introduction::decode(bytes) {
         let again = Introduction::decode(&introduction.encode());
         assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, WireError>(introduction)));

@@ -1,21 +1,20 @@
 //! What can be wrong with a message of another agent. The control protocol, the lanes and exported metadata share it.
 
+use domain::{NO_COMMON_VERSION, Versions};
+
 /// Why a message of another agent is refused: its sender breaks the protocol, or is not an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message does not begin as those of agents do.
     #[error("not the protocol of an agent")]
     Foreign,
-    /// The sender speaks another version of the protocol.
-    #[error(
-        "it speaks version {theirs} of the transport's protocol, this worker version {ours}: \
-         run the same version of Baton at both ends"
-    )]
-    Version {
-        /// Version of the sender.
-        theirs: u16,
-        /// Version of this agent.
-        ours: u16,
+    /// The sender speaks no version of the protocol that this agent speaks.
+    #[error("it speaks version {theirs} of the transport's protocol, this worker {ours}; {NO_COMMON_VERSION}")]
+    Versions {
+        /// Those of the sender.
+        theirs: Versions,
+        /// Those of this agent.
+        ours: Versions,
     },
     /// The message lacks bytes.
     #[error("a message that ends too early")]

@@ -6,8 +6,8 @@
 //! either end drops it; what becomes of its attempts is [`crate::Machine`]'s matter.
 
 use crate::inbox::WorkerInput;
-use domain::Secrets;
 use domain::session::{Challenge, FromWorker, Hello, Opening, PROTOCOL, PeerInfo, Role, Served, ToWorker};
+use domain::{NO_COMMON_VERSION, Secrets, Versions};
 use proto::queue::{Sender, queue};
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::tls::Port;
@@ -67,8 +67,8 @@ impl Entrance {
     }
 
     /// Tells the log of a router that speaks another protocol, and gives what to tell the router.
-    fn other_protocol(&self, from: SocketAddr, theirs: u32) -> Status {
-        let why = format!("the worker speaks protocol {PROTOCOL}, the router {theirs}: they must be of one version");
+    fn other_protocol(&self, from: SocketAddr, theirs: Versions) -> Status {
+        let why = format!("the worker speaks protocol {PROTOCOL}, the router {theirs}; {NO_COMMON_VERSION}");
         if !std::mem::replace(&mut self.told().protocol, true) {
             tracing::warn!(worker = self.identity.peer.name, %from, why, "a router is refused");
         }
@@ -117,12 +117,12 @@ async fn begin(entrance: Arc<Entrance>, stranger: Stranger, mut incoming: Incomi
     let Some(ToWorker::Hello(router)) = hear(&mut incoming).await else {
         return Err(Status::unauthenticated(STRANGER));
     };
-    if router.protocol != PROTOCOL {
-        return Err(entrance.other_protocol(stranger.address, router.protocol));
+    if PROTOCOL.common(router.versions).is_none() {
+        return Err(entrance.other_protocol(stranger.address, router.versions));
     }
     let mut nonce = [0; 32];
     getrandom::fill(&mut nonce).map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
-    let challenge = Challenge { protocol: PROTOCOL, nonce };
+    let challenge = Challenge { versions: PROTOCOL, nonce };
     let (sender, outgoing) = queue(SESSION_BYTES_MAX);
     say(&sender, &FromWorker::Challenge(challenge))?;
     let opening = Opening { router, worker: challenge };

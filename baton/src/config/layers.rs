@@ -7,6 +7,7 @@ use super::origin::Origin;
 use super::tree::{Config, HIDDEN, KEYS, SECTIONS};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -103,6 +104,23 @@ pub(crate) struct Entry {
     pub(crate) about: &'static str,
 }
 
+/// A setting that two configurations do not share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Its key.
+    pub(crate) key: &'static str,
+    /// Its value in the first one, as TOML; of a secret, whether there is one.
+    pub(crate) from: String,
+    /// Its value in the second one.
+    pub(crate) to: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} -> {})", self.key, self.from, self.to)
+    }
+}
+
 /// Reads file and environment and lays the flags over them. Errors: [`ConfigError`].
 pub(crate) fn load(flags: &Flags) -> Result<Loaded, ConfigError> {
     let file = match &flags.config {
@@ -150,8 +168,32 @@ pub(super) fn resolve(
 impl Loaded {
     /// Returns the settings. Errors: [`ConfigError::Problems`], all of them.
     pub(crate) fn checked(self) -> Result<Config, ConfigError> {
+        self.check()?;
+        Ok(self.config)
+    }
+
+    /// Checks that the settings go together. Errors: [`ConfigError::Problems`], all of them.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let found = problems(&self.config, |key| self.values[key].1.clone());
-        if found.is_empty() { Ok(self.config) } else { Err(ConfigError::Problems(found)) }
+        if found.is_empty() { Ok(()) } else { Err(ConfigError::Problems(found)) }
+    }
+
+    /// Returns the settings, whether or not they go together.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Lists the settings that have other values in `other`, in the order of the tree.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<Difference> {
+        let changed = KEYS.iter().filter(|(key, _)| self.values[key].0 != other.values[key].0);
+        let (from, to) = (|key| self.shown(key), |key| other.shown(key));
+        changed.map(|&(key, _)| Difference { key, from: from(key), to: to(key) }).collect()
+    }
+
+    /// Returns a value as TOML, or what stands for it.
+    fn shown(&self, key: &str) -> String {
+        let value = &self.values[key].0;
+        if HIDDEN.contains(&key) { hidden(value) } else { as_toml(value) }
     }
 
     /// Every setting, in the order of the tree.
@@ -159,7 +201,7 @@ impl Loaded {
         let defaults = Layers::new().values;
         KEYS.iter().map(move |&(key, about)| Entry {
             key: key.to_owned(),
-            value: if HIDDEN.contains(&key) { hidden(&self.values[key].0) } else { as_toml(&self.values[key].0) },
+            value: self.shown(key),
             default: as_toml(&defaults[key].0),
             origin: self.values[key].1.clone(),
             about: about.trim(),

@@ -1,6 +1,6 @@
 //! Sessions with workers of the same process.
 
-use domain::session::{PeerInfo, Role, Served};
+use domain::session::{PROTOCOL, PeerInfo, Role, Served};
 use futures_util::FutureExt;
 use proto::queue::{Receiver, Sender, queue};
 use router::{Dial, DialError, Dialed, FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
@@ -37,7 +37,8 @@ impl Dial for Local {
         let input = input.ok_or_else(|| DialError::Unreachable("it has ended".to_owned()))?;
         let until_over = carry(told, input, heard, dropped).boxed();
         let peer = PeerInfo { role: *self.role.borrow(), ..self.peer.clone() };
-        Ok(Dialed { peer, served: self.served, send, receive, until_over })
+        let protocol = PROTOCOL.newest;
+        Ok(Dialed { peer, served: self.served, protocol, send, receive, until_over })
     }
 
     fn name(&self) -> String {

@@ -38,7 +38,7 @@ impl OperatedWorker {
 
     /// Adds what the worker's thread does not know.
     fn complete(&self, worker: Worker) -> Worker {
-        Worker { address: self.address.clone(), protocol: PROTOCOL, model: self.model.clone(), ..worker }
+        Worker { address: self.address.clone(), protocol: PROTOCOL.newest, model: self.model.clone(), ..worker }
     }
 }
 

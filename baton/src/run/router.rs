@@ -2,6 +2,7 @@
 
 use super::discovery::{Directory, asked_by_router};
 use super::model_card::{described, model_card};
+use super::reload::Running;
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::secrets;
 use super::{ops, shutdown, startup_banner, tls};
@@ -11,13 +12,15 @@ use domain::layout::BLOCK_TOKENS_DEFAULT;
 use keys::{KeyFileError, Keys};
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use proto::tls::PortUse;
-use router::{Dialer, Listeners, RouterConfig};
+use router::{Dialer, Listeners, RequestLimits, RouterConfig};
 use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Serves until a signal ends it.
-pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
+pub(crate) fn router(running: Running) -> Result<(), Box<dyn Error>> {
+    let config = &running.config().clone();
     let metrics = telemetry::install();
     let runtime = runtime()?;
     let asked = asked_by_router(config);
@@ -26,7 +29,8 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
     }
     let secrets = secrets(&config.cluster, &asked)?;
     let directory = Directory::open(config, &runtime)?;
-    let router_config = router_config(config)?;
+    let router_config = router_config(config, running.limits())?;
+    runtime.spawn(running.follow());
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let tls = tls::open(config, &runtime)?;
     let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
@@ -48,7 +52,10 @@ pub(crate) fn router(config: &Config) -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns the router's part of the configuration. Errors: the file of keys cannot be read.
-pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileError> {
+pub(super) fn router_config(
+    config: &Config,
+    limits: watch::Receiver<RequestLimits>,
+) -> Result<RouterConfig, KeyFileError> {
     let (router, placement) = (&config.router, &config.placement);
     let handoff = match placement.handoff {
         Wanted::Auto => HandoffPolicy::Auto,
@@ -66,15 +73,11 @@ pub(super) fn router_config(config: &Config) -> Result<RouterConfig, KeyFileErro
         body_wait: Duration::from_secs(router.body_wait_s),
         body_min_bytes_per_s: router.body_min_bytes_per_s.0,
         bodies_bytes_max: usize::try_from(router.bodies_bytes_max.0).unwrap_or(usize::MAX),
-        prompt_tokens_max: if router.prompt_tokens_max == 0 { u32::MAX } else { router.prompt_tokens_max },
-        // A request with more would never be taken.
-        prompts_max: router.prompts_max.min(router.requests_max),
-        choices_max: router.choices_max,
+        limits,
         connections_max: router.connections_max,
         metrics_on_api: router.metrics_on_api,
         vllm_aliases: config.metrics.vllm_aliases,
         chat_page: router.chat_page,
-        deadline: Duration::from_secs(router.deadline_s),
         stream_buffer: router.stream_buffer,
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),
         write_wait: Duration::from_secs(router.write_wait_s),

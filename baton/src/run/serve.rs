@@ -3,6 +3,7 @@
 use super::local::Local;
 use super::model::Model;
 use super::model_card::{described, model_card};
+use super::reload::Running;
 use super::role_name::role_name;
 use super::router::router_config;
 use super::runtime::{END_MAX, listen, runtime};
@@ -20,10 +21,12 @@ use std::error::Error;
 use transport::{Hub, LaneStatus};
 
 /// Serves until a signal ends it.
-pub(crate) fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
+pub(crate) fn serve(running: Running) -> Result<(), Box<dyn Error>> {
+    let config = &running.config().clone();
     let metrics = telemetry::install();
     let runtime = runtime()?;
-    let router_config = router_config(config)?;
+    let router_config = router_config(config, running.limits())?;
+    runtime.spawn(running.follow());
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let tls = tls::open(config, &runtime)?;
     let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;

@@ -5,6 +5,7 @@ use super::host::host;
 use super::model::Model;
 use super::model_card::described;
 use super::operated::OperatedWorker;
+use super::reload::Running;
 use super::role_name::role_name;
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::{is_of_this_host, secrets};
@@ -32,9 +33,11 @@ const LIFE_GLANCE: Duration = Duration::from_millis(500);
 pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a bug of baton: the log says more";
 
 /// Serves routers until a signal ends it.
-pub(crate) fn worker(config: &Config, role: Role) -> Result<(), Box<dyn Error>> {
+pub(crate) fn worker(running: Running, role: Role) -> Result<(), Box<dyn Error>> {
+    let config = &running.config().clone();
     let metrics = telemetry::install();
     let runtime = runtime()?;
+    runtime.spawn(running.follow());
     let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;

@@ -4,23 +4,36 @@ use crate::WireError;
 use crate::checks::{array, required};
 use crate::generated as wire;
 use domain::session::{Challenge, Hello, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
-use domain::{Incarnation, WorkerId};
+use domain::{Incarnation, Versions, WorkerId};
 
 pub(super) fn router_to_wire(hello: &RouterHello) -> wire::RouterHello {
-    wire::RouterHello { protocol: hello.protocol, router: hello.router, nonce: hello.nonce.to_vec() }
+    let (protocol, protocol_max) = versions_to_wire(hello.versions);
+    wire::RouterHello { protocol, router: hello.router, nonce: hello.nonce.to_vec(), protocol_max }
 }
 
 pub(super) fn router_from_wire(hello: &wire::RouterHello) -> Result<RouterHello, WireError> {
     let nonce = array(&hello.nonce, "RouterHello.nonce")?;
-    Ok(RouterHello { protocol: hello.protocol, router: hello.router, nonce })
+    let versions = versions_from_wire(hello.protocol, hello.protocol_max);
+    Ok(RouterHello { versions, router: hello.router, nonce })
 }
 
 pub(super) fn challenge_to_wire(challenge: &Challenge) -> wire::Challenge {
-    wire::Challenge { protocol: challenge.protocol, nonce: challenge.nonce.to_vec() }
+    let (protocol, protocol_max) = versions_to_wire(challenge.versions);
+    wire::Challenge { protocol, nonce: challenge.nonce.to_vec(), protocol_max }
 }
 
 pub(super) fn challenge_from_wire(challenge: &wire::Challenge) -> Result<Challenge, WireError> {
-    Ok(Challenge { protocol: challenge.protocol, nonce: array(&challenge.nonce, "Challenge.nonce")? })
+    let versions = versions_from_wire(challenge.protocol, challenge.protocol_max);
+    Ok(Challenge { versions, nonce: array(&challenge.nonce, "Challenge.nonce")? })
+}
+
+/// Returns the oldest version and, if it is another one, the newest.
+fn versions_to_wire(Versions { oldest, newest }: Versions) -> (u32, u32) {
+    (oldest, if newest == oldest { 0 } else { newest })
+}
+
+fn versions_from_wire(oldest: u32, newest: u32) -> Versions {
+    Versions { oldest, newest: newest.max(oldest) }
 }
 
 pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {

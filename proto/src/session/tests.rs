@@ -1,6 +1,6 @@
 use super::*;
 use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
-use domain::{BlockHash, TraceContext};
+use domain::{BlockHash, TraceContext, Versions};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -117,13 +117,17 @@ prop_compose! {
     }
 }
 
+fn versions() -> impl Strategy<Value = Versions> {
+    any::<(u32, u32)>().prop_map(|(a, b)| Versions { oldest: a.min(b), newest: a.max(b) })
+}
+
 fn challenge() -> impl Strategy<Value = FromWorker> {
-    any::<(u32, [u8; 32])>().prop_map(|(protocol, nonce)| FromWorker::Challenge(Challenge { protocol, nonce }))
+    (versions(), any::<[u8; 32]>()).prop_map(|(versions, nonce)| FromWorker::Challenge(Challenge { versions, nonce }))
 }
 
 fn begins() -> impl Strategy<Value = ToWorker> {
-    let hello = (any::<u32>(), any::<u64>(), any::<[u8; 32]>())
-        .prop_map(|(protocol, router, nonce)| ToWorker::Hello(RouterHello { protocol, router, nonce }));
+    let hello = (versions(), any::<u64>(), any::<[u8; 32]>())
+        .prop_map(|(versions, router, nonce)| ToWorker::Hello(RouterHello { versions, router, nonce }));
     let refused = ".{0,20}".prop_map(|why| ToWorker::Refused { why });
     prop_oneof![hello, any::<[u8; 32]>().prop_map(ToWorker::Proof), refused, peer().prop_map(ToWorker::Peer)]
 }

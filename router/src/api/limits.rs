@@ -1,9 +1,9 @@
 //! The limits that a request is parsed against.
 
-use crate::config::RouterConfig;
+use crate::config::RequestLimits;
 use crate::sessions::Service;
 
-/// The limits of [`RouterConfig`] that parsing knows.
+/// The limits that parsing knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     /// Tokens of a prompt and its completion together.
@@ -21,13 +21,13 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns those of the router and of what its workers serve.
-    pub(crate) fn of(config: &RouterConfig, service: &Service) -> Self {
+    pub(crate) fn of(asked: &RequestLimits, service: &Service) -> Self {
         Self {
             context_tokens: service.served.context_tokens,
             common_context: service.common_context,
-            prompt_tokens_max: config.prompt_tokens_max,
-            prompts_max: config.prompts_max,
-            choices_max: config.choices_max,
+            prompt_tokens_max: asked.prompt_tokens_max,
+            prompts_max: asked.prompts_max,
+            choices_max: asked.choices_max,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::ModelCard;
 use crate::error::ApiError;
 use crate::sessions::Service;
-use crate::tests::world::{CONTEXT, EOS, SERVICE, card, config, tokens};
+use crate::tests::world::{CONTEXT, EOS, LIMITS, SERVICE, card, tokens};
 use domain::SamplingParams;
 use domain::session::ModelShape;
 use engine::text::{ChatTemplate, SpecialTokens};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 fn parse(endpoint: Endpoint, body: &str) -> Result<ParsedRequest, ApiError> {
-    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&config(), &SERVICE))
+    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&LIMITS, &SERVICE))
 }
 
 fn completion(more: &Value) -> ParsedRequest {
@@ -106,7 +106,7 @@ fn others_wait_for_no_long_text_and_for_tokens() {
 fn a_model_without_a_template_takes_no_chat() {
     let card = ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
-    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), &SERVICE)).expect_err("no template");
+    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect_err("no template");
     let mut json = Vec::new();
     error.write(&mut json);
     let json = String::from_utf8(json).expect("UTF-8");
@@ -115,8 +115,7 @@ fn a_model_without_a_template_takes_no_chat() {
 
 /// Returns what is wrong with a body, as the client reads it.
 fn refusal(endpoint: Endpoint, body: &Value, card: &ModelCard) -> String {
-    let error =
-        ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&config(), &SERVICE)).expect_err("refused");
+    let error = ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&LIMITS, &SERVICE)).expect_err("refused");
     let mut json = Vec::new();
     error.write(&mut json);
     String::from_utf8(json).expect("UTF-8")
@@ -165,7 +164,7 @@ const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if
 fn prompt(more: &Value) -> (String, bool) {
     let card = card_with(SHOWING);
     let body = chat(more).to_string();
-    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&config(), &SERVICE)).expect("it is valid");
+    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect("it is valid");
     (card.tokenizer.decode(&ask.prompts[0].tokens), ask.options.goes_on)
 }
 
@@ -242,7 +241,7 @@ fn an_answer_that_nobody_bounds_is_as_long_as_every_worker_takes() {
         let mut body =
             json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "a ".repeat(prompt as usize) }] });
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-        let limits = Limits::of(&config(), &service);
+        let limits = Limits::of(&LIMITS, &service);
         let ask = ask(Endpoint::Chat, body.to_string().as_bytes(), &card(), &limits).expect("it is valid");
         let [prompt] = &ask.prompts[..] else { panic!("one prompt") };
         (prompt.tokens.len() as u32, prompt.params.max_tokens)

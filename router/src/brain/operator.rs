@@ -2,7 +2,7 @@
 
 use super::Brain;
 use crate::record::{Placed, Record};
-use domain::session::{PROTOCOL, Role, ToWorker};
+use domain::session::{PROTOCOL_OF_ASKS, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
 use placement::{Cost, RequestState, RequestView, WorkerView};
 use proto::admin as wire;
@@ -46,6 +46,9 @@ pub(crate) enum AskError {
     /// Too many asks, or too much else, wait for workers.
     #[error("too much waits for the worker: try again later")]
     Full,
+    /// It is of an earlier release.
+    #[error("the worker speaks protocol {0}, and answers operators from {PROTOCOL_OF_ASKS} on: upgrade it first")]
+    Older(u32),
 }
 
 /// What operators asked of workers and was not answered yet.
@@ -99,8 +102,12 @@ impl Brain {
     }
 
     fn ask(&mut self, worker: WorkerId, ask: Vec<u8>, reply: Reply) {
-        if !self.addresses.contains_key(&worker) {
-            let _ = reply.send(Err(AskError::Gone));
+        let refused = match self.reached.get(&worker) {
+            None => Some(AskError::Gone),
+            Some(&(_, protocol)) => (protocol < PROTOCOL_OF_ASKS).then_some(AskError::Older(protocol)),
+        };
+        if let Some(error) = refused {
+            let _ = reply.send(Err(error));
             return;
         }
         let Some(number) = self.asks.begin(worker, reply) else { return };
@@ -113,8 +120,8 @@ impl Brain {
     }
 
     fn workers(&self) -> Vec<wire::Worker> {
-        let address = |id| self.addresses.get(&id).cloned().unwrap_or_default();
-        self.placement.workers().into_iter().map(|worker| worker_to_wire(address(worker.id), worker)).collect()
+        let reached = |id| self.reached.get(&id).cloned().unwrap_or_default();
+        self.placement.workers().into_iter().map(|worker| worker_to_wire(reached(worker.id), worker)).collect()
     }
 
     fn names(&self) -> Names {
@@ -184,7 +191,7 @@ fn ms(from: Time, to: Time) -> f64 {
     to.since(from).as_secs_f64() * 1e3
 }
 
-fn worker_to_wire(address: String, worker: WorkerView) -> wire::Worker {
+fn worker_to_wire((address, protocol): (String, u32), worker: WorkerView) -> wire::Worker {
     let state = match (worker.draining, worker.needed) {
         (true, true) => wire::WorkerState::Draining,
         (true, false) => wire::WorkerState::Drained,
@@ -209,7 +216,7 @@ fn worker_to_wire(address: String, worker: WorkerView) -> wire::Worker {
         blocks_available: worker.blocks_available,
         blocks_total: worker.blocks_total,
         context_tokens: worker.context_tokens,
-        protocol: PROTOCOL,
+        protocol,
         model: String::new(),
         tiers: Vec::new(),
         prefill_tokens_per_s: worker.prefill_tokens_per_s,

@@ -117,7 +117,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
     let body = body::read(&head.headers, body, app).await?;
     let mut places = place(app, 1).await?;
     let admitted = Arc::new(connection.admit());
-    let limits = Limits::of(&app.config, &service);
+    let limits = Limits::of(&app.config.limits.borrow(), &service);
     let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
     } else {
@@ -177,6 +177,7 @@ async fn submit(
         let base = at * usize::from(choices);
         clients.push(Client::new(&updates, base, choices, arrived, held).expect("the queue has room for every end"));
     }
+    let deadline = app.config.limits.borrow().deadline;
     let seed = ask.options.seed.unwrap_or_else(|| app.draw.random());
     let ids = iter::once(name).chain(iter::repeat_with(|| RequestId(app.draw.unique())));
     for ((prompt, client), id) in ask.prompts.iter().zip(clients).zip(ids) {
@@ -191,7 +192,7 @@ async fn submit(
             choices,
             params: prompt.params.clone(),
             seed,
-            deadline: app.config.deadline.saturating_sub(app.clock.now().since(arrived)),
+            deadline: deadline.saturating_sub(app.clock.now().since(arrived)),
             tenant: admission.tenant().to_owned(),
         });
         waiting.ids.push(id);

@@ -19,6 +19,8 @@ pub struct Dialed {
     pub peer: PeerInfo,
     /// What it serves.
     pub served: Served,
+    /// The version of the protocol that both ends speak.
+    pub protocol: u32,
     /// What waits for it, up to [`super::TO_WORKER_BYTES_MAX`]. Dropping it ends the session.
     pub send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.

@@ -126,7 +126,7 @@ impl Dialer {
 
     /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
     async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
-        let Dialed { peer, served, send, receive, mut until_over } = worker.dial().await?;
+        let Dialed { peer, served, protocol, send, receive, mut until_over } = worker.dial().await?;
         let place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
             Err(error) => {
@@ -140,7 +140,7 @@ impl Dialer {
         };
         let (role, mut roles) = watch::channel(peer.role);
         let (context_tokens, address) = (served.context_tokens, worker.name());
-        let link = WorkerLink { peer, context_tokens, address, send, receive, role };
+        let link = WorkerLink { peer, context_tokens, protocol, address, send, receive, role };
         if self.links.send(link).await.is_err() {
             return Ok("the router ends".to_owned());
         }

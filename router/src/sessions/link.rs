@@ -19,6 +19,8 @@ pub(crate) struct WorkerLink {
     pub(crate) peer: PeerInfo,
     /// The longest sequence that it takes.
     pub(crate) context_tokens: u32,
+    /// The version of the protocol that both ends speak.
+    pub(crate) protocol: u32,
     /// What people call the place that it was dialed at.
     pub(crate) address: String,
     /// What waits for it. Dropping it ends the session.
@@ -71,7 +73,7 @@ struct Open {
 impl Links {
     /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
-        let WorkerLink { peer, context_tokens: _, address: _, send, receive, role } = link;
+        let WorkerLink { peer, send, receive, role, .. } = link;
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
@@ -154,7 +156,8 @@ mod tests {
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
         let (role, _) = watch::channel(peer.role);
-        (WorkerLink { peer, context_tokens: 0, address: String::new(), send, receive, role }, says, told)
+        let address = String::new();
+        (WorkerLink { peer, context_tokens: 0, protocol: 0, address, send, receive, role }, says, told)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {

@@ -3,8 +3,8 @@
 use super::dial::{Dial, DialError, Dialed};
 use super::link::{FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
 use discovery::Member;
-use domain::Secrets;
 use domain::session::{FromWorker, Hello, Opening, PROTOCOL, RouterHello, ToWorker};
+use domain::{NO_COMMON_VERSION, Secrets};
 use futures_util::FutureExt;
 use proto::queue::{Sender, queue};
 use proto::rpc::{BEGIN_WAIT, Code, Incoming, Status};
@@ -30,7 +30,7 @@ impl Remote {
     async fn begin(&self) -> Result<Dialed, DialError> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|error| DialError::Unreachable(format!("no random numbers: {error}")))?;
-        let router = RouterHello { protocol: PROTOCOL, router: self.router, nonce };
+        let router = RouterHello { versions: PROTOCOL, router: self.router, nonce };
         let (sender, outgoing) = queue(TO_WORKER_BYTES_MAX);
         let say = |message| {
             let bytes = proto::session::encode_to_worker(&message);
@@ -42,13 +42,12 @@ impl Remote {
         let FromWorker::Challenge(worker) = hear(&mut incoming).await? else {
             return Err(DialError::Refused("the worker does not begin with a challenge".to_owned()));
         };
-        if worker.protocol != PROTOCOL {
-            let theirs = worker.protocol;
-            let why =
-                format!("the router speaks protocol {PROTOCOL}, the worker {theirs}: they must be of one version");
-            return Err(DialError::Refused(why));
-        }
         let opening = Opening { router, worker };
+        let Some(protocol) = opening.protocol() else {
+            let theirs = worker.versions;
+            let why = format!("the router speaks protocol {PROTOCOL}, the worker {theirs}; {NO_COMMON_VERSION}");
+            return Err(DialError::Refused(why));
+        };
         say(ToWorker::Proof(opening.router_proof(self.secrets.own())))?;
         let hello = match hear(&mut incoming).await? {
             FromWorker::Hello(hello) if opening.proves_worker(self.secrets.own(), &hello) => *hello,
@@ -73,7 +72,7 @@ impl Remote {
         let (heard, receive) = queue(FROM_WORKER_BYTES_MAX);
         heard.try_send(report, 0).map_err(|_| DialError::Unreachable("an empty queue is full".to_owned()))?;
         let Hello { peer, served, proof: _ } = hello;
-        Ok(Dialed { peer, served, send: sender, receive, until_over: carry(incoming, heard).boxed() })
+        Ok(Dialed { peer, served, protocol, send: sender, receive, until_over: carry(incoming, heard).boxed() })
     }
 }
 

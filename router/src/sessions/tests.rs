@@ -5,7 +5,7 @@ use discovery::{About, Change, Discovery, Entry, Key, Member, StaticList, Topolo
 use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
-use domain::{Incarnation, Secret, Secrets, WorkerId};
+use domain::{Incarnation, Secret, Secrets, Versions, WorkerId};
 use proto::queue::queue;
 use proto::rpc::{Incoming, Outgoing, PortLimits, Status, Stranger};
 use proto::session::{decode_to_worker, encode_from_worker};
@@ -26,7 +26,8 @@ const SERVED: Served =
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Good,
-    OldProtocol,
+    /// It speaks these versions.
+    Speaks(Versions),
     OtherSecret,
     /// Somebody on the way names another address.
     OtherAddress,
@@ -47,8 +48,8 @@ async fn answer(
     let ToWorker::Hello(router) = decode_to_worker(&first).expect("it can be read") else { panic!("no hello") };
     let (name, address) = (format!("worker-{id}"), PeerAddress::default());
     let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-    let protocol = if manner == Manner::OldProtocol { PROTOCOL - 1 } else { PROTOCOL };
-    let worker = Challenge { protocol, nonce: [3; 32] };
+    let versions = if let Manner::Speaks(versions) = manner { versions } else { PROTOCOL };
+    let worker = Challenge { versions, nonce: [3; 32] };
     let opening = Opening { router, worker };
     let hello = |secret: &str| {
         let mut hello = opening.hello(&Secret::new(secret), peer.clone(), served);
@@ -198,8 +199,6 @@ async fn a_worker_that_comes_later_or_returns_is_found() {
 
 #[tokio::test]
 async fn what_does_not_belong_is_refused_with_the_reason() {
-    let text = error(Manner::OldProtocol).await;
-    assert!(text.contains(&format!("the router speaks protocol {PROTOCOL}, the worker {}", PROTOCOL - 1)), "{text}");
     for manner in [Manner::OtherSecret, Manner::OtherAddress] {
         let text = error(manner).await;
         assert!(text.contains("does not know the secret"), "{text}");
@@ -208,6 +207,28 @@ async fn what_does_not_belong_is_refused_with_the_reason() {
     assert!(text.contains("does not begin with a challenge"), "{text}");
     let text = error(Manner::Nonsense).await;
     assert!(text.contains("cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn a_session_has_the_newest_version_that_both_ends_speak() {
+    let Versions { oldest, newest } = PROTOCOL;
+    let speaks = |oldest, newest| Manner::Speaks(Versions { oldest, newest });
+    for (manner, protocol) in [
+        (Manner::Good, newest),
+        (speaks(oldest, oldest), oldest),
+        (speaks(newest, newest + 1), newest),
+        (speaks(oldest - 1, newest + 9), newest),
+    ] {
+        let (listener, address) = port().await;
+        let _worker = worker(listener, manner, 1, SERVED).await;
+        assert_eq!(link(&mut follow(&[address])).await.protocol, protocol);
+    }
+    for (oldest, newest, shown) in [(newest + 1, newest + 2, "7 to 8"), (oldest - 1, oldest - 1, "4")] {
+        let text = error(speaks(oldest, newest)).await;
+        let ranges =
+            format!("the router speaks protocol {PROTOCOL}, the worker {shown}; they have no version in common");
+        assert!(text.contains(&ranges) && text.contains("upgrade one release at a time"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! Clients that leave or dawdle, workers that fail, limits that are reached.
 
 use super::http::Http;
-use super::world::{Played, World, tokens};
+use super::world::{LIMITS, Played, World, tokens};
+use crate::RequestLimits;
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{End, Ender, Epoch, Incarnation};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::sync::watch;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -237,7 +239,10 @@ async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
 
 #[tokio::test]
 async fn a_deadline_is_a_clear_end() {
-    let mut world = World::with(1, |config| config.deadline = Duration::from_millis(300)).await;
+    let mut world = World::with(1, |config| {
+        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+    })
+    .await;
     let mut http = world.client().await;
     http.post(CHAT, &chat(false)).await;
     let submit = world.workers[0].submit().await;
@@ -286,7 +291,10 @@ async fn busy(world: &mut World) {
 
 #[tokio::test]
 async fn who_waits_for_a_worker_is_told_by_the_status_that_its_time_is_over() {
-    let mut world = World::with(1, |config| config.deadline = Duration::from_millis(300)).await;
+    let mut world = World::with(1, |config| {
+        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+    })
+    .await;
     busy(&mut world).await;
     for stream in [false, true] {
         let mut http = world.client().await;

@@ -3,7 +3,7 @@
 use super::http::Http;
 use super::world::{EOS, Played, World};
 use domain::End;
-use domain::session::{FromWorker, Report, Role, ToWorker};
+use domain::session::{FromWorker, PROTOCOL_OF_ASKS, Report, Role, ToWorker};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
@@ -71,6 +71,23 @@ async fn a_drain_counts_once_it_is_answered_and_so_does_its_undo() {
         worker.die();
     });
     assert_eq!(gone.expect_err("nobody answers").code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_of_the_release_before_serves_and_is_not_asked() {
+    let mut world = World::of_protocol(PROTOCOL_OF_ASKS - 1, 1, |_| {}).await;
+    world.workers[0].report().await;
+    let mut operator = client(&world).await;
+    let workers = operator.list_workers(ListWorkersRequest {}).await.expect("it lists").into_inner().workers;
+    assert_eq!(workers[0].protocol, PROTOCOL_OF_ASKS - 1);
+    let drain = DrainWorkerRequest { worker: "w0".to_owned(), force: true };
+    let refused = operator.drain_worker(drain).await.expect_err("it cannot answer");
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("upgrade it first"), "{refused}");
+    // What it is told next is its work, and no ask, which it could not read.
+    let mut http = world.client().await;
+    http.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": "fn main", "max_tokens": 4 })).await;
+    world.workers[0].submit().await;
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, WorkerLink};
-use crate::{Listeners, ModelCard, RouterConfig, Sessions, serve};
+use crate::{Listeners, ModelCard, RequestLimits, RouterConfig, Sessions, serve};
 use domain::session::{
-    Assignment, FromWorker, ModelShape, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker, TokenRow,
+    Assignment, FromWorker, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker,
+    TokenRow,
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -67,6 +68,9 @@ pub(crate) fn card() -> ModelCard {
     }
 }
 
+pub(crate) const LIMITS: RequestLimits =
+    RequestLimits { prompt_tokens_max: CONTEXT, prompts_max: 4, choices_max: 8, deadline: Duration::from_secs(60) };
+
 pub(crate) fn config() -> RouterConfig {
     RouterConfig {
         keys: Keys::default(),
@@ -74,14 +78,11 @@ pub(crate) fn config() -> RouterConfig {
         body_wait: Duration::from_secs(5),
         body_min_bytes_per_s: 1,
         bodies_bytes_max: 256 << 10,
-        prompt_tokens_max: CONTEXT,
-        prompts_max: 4,
-        choices_max: 8,
+        limits: watch::channel(LIMITS).1,
         connections_max: 256,
         metrics_on_api: true,
         vllm_aliases: true,
         chat_page: true,
-        deadline: Duration::from_secs(60),
         stream_buffer: 64,
         keepalive: None,
         write_wait: Duration::from_secs(30),
@@ -120,7 +121,12 @@ impl World {
     }
 
     pub(super) async fn with(decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
-        let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id))).unzip();
+        Self::of_protocol(PROTOCOL.newest, decode, change).await
+    }
+
+    /// Begins with workers whose sessions have this version of the protocol.
+    pub(super) async fn of_protocol(protocol: u32, decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
+        let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id), protocol)).unzip();
         let (sender, receiver) = mpsc::channel(LINKS_MAX);
         for link in links {
             sender.send(link).await.expect("the channel is open");
@@ -219,14 +225,14 @@ pub(super) struct Played {
 }
 
 impl Played {
-    fn new(id: WorkerId) -> (Self, WorkerLink) {
+    fn new(id: WorkerId, protocol: u32) -> (Self, WorkerLink) {
         let (send, inbox) = queue(LINK_BYTES);
         let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
         let (role, _) = watch::channel(peer.role);
         let address = format!("played:{id}");
-        let link = WorkerLink { peer, address, context_tokens: CONTEXT, send, receive, role };
+        let link = WorkerLink { peer, address, context_tokens: CONTEXT, protocol, send, receive, role };
         (Self { id, inbox, outbox }, link)
     }
 

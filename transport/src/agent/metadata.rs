@@ -5,8 +5,9 @@
 
 use crate::agent::known_peer::KnownPeer;
 use crate::fields::FieldReader;
-use crate::net::control::hello::{begin, check_begin};
+use crate::net::control::hello::{VERSIONS, begin, read_begin};
 use crate::wire_error::WireError;
+use domain::Versions;
 use domain::session::PeerAddress;
 
 /// Why metadata was not imported.
@@ -15,13 +16,13 @@ pub enum ImportError {
     /// The bytes are not an agent's metadata.
     #[error("this is not the metadata of an agent: {0}")]
     Foreign(WireError),
-    /// The other agent speaks another version of the protocol.
-    #[error("its agent speaks version {theirs} of the transport's protocol, this one version {ours}")]
+    /// The other agent's oldest version of the protocol is none that this agent speaks.
+    #[error("its agent speaks version {theirs} of the transport's protocol, this one {ours}")]
     Version {
-        /// The other's.
-        theirs: u16,
-        /// This agent's.
-        ours: u16,
+        /// The oldest one of the other.
+        theirs: u32,
+        /// Those of this agent.
+        ours: Versions,
     },
     /// Its regions have another layout: the same offsets mean other things.
     #[error("its regions have the layout {theirs:016x}, where {ours:016x} is meant")]
@@ -36,25 +37,25 @@ pub enum ImportError {
 /// Where an agent is, and the layout of its regions.
 pub(crate) fn export(own: &KnownPeer, fingerprint: u64) -> Vec<u8> {
     let PeerAddress { process, unix, tcp } = &own.address;
-    let fields = begin().u64(fingerprint).who((own.id, own.incarnation)).u64(*process);
+    let fields = begin(VERSIONS).u64(fingerprint).who((own.id, own.incarnation)).u64(*process);
     fields.text(&own.name).text(unix).text(tcp).finish()
 }
 
 /// The agent that `bytes` tell of, if it has the layout `ours`.
 pub(crate) fn import(bytes: &[u8], ours: u64) -> Result<KnownPeer, ImportError> {
-    let (fingerprint, known) = decode(bytes).map_err(|error| match error {
-        WireError::Version { theirs, ours } => ImportError::Version { theirs, ours },
-        other => ImportError::Foreign(other),
-    })?;
+    let mut fields = FieldReader::new(bytes);
+    let theirs = read_begin(&mut fields).map_err(ImportError::Foreign)?;
+    if !(VERSIONS.oldest..=VERSIONS.newest).contains(&theirs) {
+        return Err(ImportError::Version { theirs, ours: VERSIONS });
+    }
+    let (fingerprint, known) = decode(fields).map_err(ImportError::Foreign)?;
     if fingerprint != ours {
         return Err(ImportError::Layout { theirs: fingerprint, ours });
     }
     Ok(known)
 }
 
-fn decode(bytes: &[u8]) -> Result<(u64, KnownPeer), WireError> {
-    let mut fields = FieldReader::new(bytes);
-    check_begin(&mut fields)?;
+fn decode(mut fields: FieldReader<'_>) -> Result<(u64, KnownPeer), WireError> {
     let (fingerprint, (id, incarnation), process) = (fields.u64()?, fields.who()?, fields.u64()?);
     let (name, unix, tcp) = (fields.text()?, fields.text()?, fields.text()?);
     fields.end()?;
@@ -64,7 +65,7 @@ fn decode(bytes: &[u8]) -> Result<(u64, KnownPeer), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::control::hello::{MAGIC, VERSION};
+    use crate::net::control::hello::MAGIC;
     use domain::{Incarnation, WorkerId};
     use proptest::prelude::*;
 
@@ -83,7 +84,7 @@ mod tests {
         assert!(text.contains("0000000000000009") && text.contains("00000000000000ab"), "{text}");
         let mut other = bytes.clone();
         other[MAGIC.len()] = 99;
-        assert_eq!(import(&other, 9).unwrap_err(), ImportError::Version { theirs: 99, ours: VERSION });
+        assert_eq!(import(&other, 9).unwrap_err(), ImportError::Version { theirs: 99, ours: VERSIONS });
         for len in 0..bytes.len() {
             assert!(matches!(import(&bytes[..len], 9), Err(ImportError::Foreign(_))), "{len} bytes");
         }

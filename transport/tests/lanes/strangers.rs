@@ -211,8 +211,8 @@ fn a_stranger_learns_nothing() {
     let two = [&frame(HELLO, &hello)[..], &frame(PROOF, &[7; 100])];
     let [(CHALLENGE, challenge), last] = &answers(&owner, &two)[..] else { panic!("it answers otherwise") };
     assert_eq!(last, &refusal);
-    // The name of the protocol, its version, and a nonce.
-    assert_eq!((challenge.len(), &challenge[..VERSION + 2]), (VERSION + 2 + 32, &hello[..VERSION + 2]));
+    // The name of the protocol, its oldest version, a nonce, and its newest version.
+    assert_eq!((challenge.len(), &challenge[..VERSION + 2]), (VERSION + 2 + 32 + 2, &hello[..VERSION + 2]));
     let again = &answers(&owner, &two)[0].1;
     assert_ne!(again, challenge, "each nonce is new");
 }
@@ -232,7 +232,7 @@ fn another_version_is_told_of_at_both_ends() {
     read_frame(&mut dialled).expect("it says hello");
     dialled.write_all(&frame(CHALLENGE, &other[..VERSION + 2 + 32])).expect("it listens");
     let reason = reader.lost(RECORDER);
-    let expect = format!("it speaks version {} of the transport's protocol, this worker version {own}", own + 1);
+    let expect = format!("it speaks version {} of the transport's protocol, this worker {own}; ", own + 1);
     assert!(reason.contains(&expect), "{reason}");
 }
 

@@ -79,7 +79,15 @@ impl Door {
 
     /// The worker's hello to a router that knows `secret`.
     async fn hello(&self, secret: &str) -> Result<(Sender<Vec<u8>>, Incoming, Opening, Hello), Status> {
-        let (sender, mut incoming, opening) = self.challenge(router()).await?;
+        self.hello_to(router(), secret).await
+    }
+
+    async fn hello_to(
+        &self,
+        router: RouterHello,
+        secret: &str,
+    ) -> Result<(Sender<Vec<u8>>, Incoming, Opening, Hello), Status> {
+        let (sender, mut incoming, opening) = self.challenge(router).await?;
         let proof = opening.router_proof(&Secret::new(secret));
         sender.send(encode_to_worker(&ToWorker::Proof(proof))).await.expect("it is heard");
         match message(&mut incoming).await? {
@@ -103,7 +111,7 @@ async fn message(incoming: &mut Incoming) -> Result<FromWorker, Status> {
 }
 
 fn router() -> RouterHello {
-    RouterHello { protocol: PROTOCOL, router: 5, nonce: [4; 32] }
+    RouterHello { versions: PROTOCOL, router: 5, nonce: [4; 32] }
 }
 
 #[tokio::test]
@@ -144,6 +152,19 @@ async fn a_router_learns_the_role_of_now() {
 }
 
 #[tokio::test]
+async fn routers_of_the_release_before_and_of_the_next_one_are_let_in() {
+    let door = Door::open().await;
+    let Versions { oldest, newest } = PROTOCOL;
+    for (versions, protocol) in [((oldest, oldest), oldest), ((newest, newest + 1), newest)] {
+        let router = RouterHello { versions: Versions { oldest: versions.0, newest: versions.1 }, ..router() };
+        let (_sender, _incoming, opening, hello) = door.hello_to(router, "hush").await.expect("it is answered");
+        assert_eq!(opening.protocol(), Some(protocol));
+        assert!(opening.proves_worker(&Secret::new("hush"), &hello));
+        assert!(matches!(door.event().await, Inbound::Opened { .. }));
+    }
+}
+
+#[tokio::test]
 async fn a_worker_ends_a_session_by_dropping_it() {
     let door = Door::open().await;
     let Let { sender: _sender, mut incoming, send, ended } = door.let_in().await;
@@ -159,10 +180,14 @@ async fn a_worker_ends_a_session_by_dropping_it() {
 #[tokio::test]
 async fn strangers_are_told_one_sentence_and_change_nothing() {
     let door = Door::open().await;
-    let other = RouterHello { protocol: PROTOCOL + 1, ..router() };
-    let status = door.challenge(other).await.expect_err("another version");
-    assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("must be of one version"), "{status}");
+    for (oldest, shown) in [(PROTOCOL.newest + 1, "7 to 8"), (PROTOCOL.oldest - 2, "3 to 4")] {
+        let other = RouterHello { versions: Versions { oldest, newest: oldest + 1 }, ..router() };
+        let status = door.challenge(other).await.expect_err("another version");
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let ranges =
+            format!("the worker speaks protocol {PROTOCOL}, the router {shown}; they have no version in common");
+        assert!(status.message().contains(&ranges), "{status}");
+    }
 
     // Where another worker is, and that this one lives for ever: from somebody who has proven nothing.
     let (id, incarnation, name) = (WorkerId(1), Incarnation(u64::MAX), "mine".to_owned());

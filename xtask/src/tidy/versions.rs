@@ -26,7 +26,7 @@ fn stale(tree: &Tree, row: &str) -> Option<String> {
     let (name, path) = cells[at].strip_prefix("[`")?.strip_suffix(')')?.split_once("`](")?;
     let path = Path::new(path.strip_prefix(TO_ROOT)?);
     let number = tree.file(path).and_then(|file| constant(file, name));
-    let is = number.unwrap_or("no number");
+    let is = number.map_or_else(|| "no number".to_owned(), shown);
     (is != said).then(|| format!("the page says {said}, and `{name}` of {} is {is}", path.display()))
 }
 
@@ -37,9 +37,26 @@ fn constant<'a>(file: &'a File, name: &str) -> Option<&'a str> {
     line.split_once('=')?.1.trim().strip_suffix(';')
 }
 
+/// Returns how the page shows a value: a range of versions as its two ends, or as one number if they are equal.
+fn shown(value: &str) -> String {
+    let range = value.strip_prefix("Versions { oldest: ").and_then(|range| range.strip_suffix(" }"));
+    match range.and_then(|range| range.split_once(", newest: ")) {
+        Some((oldest, newest)) if oldest == newest => newest.to_owned(),
+        Some((oldest, newest)) => format!("{oldest} to {newest}"),
+        None => value.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_versions_is_shown_by_its_ends() {
+        assert_eq!(shown("Versions { oldest: 5, newest: 6 }"), "5 to 6");
+        assert_eq!(shown("Versions { oldest: 6, newest: 6 }"), "6");
+        assert_eq!(shown("7"), "7");
+    }
 
     #[test]
     fn the_page_has_the_numbers_of_the_code() {

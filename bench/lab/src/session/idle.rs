@@ -101,7 +101,7 @@ async fn play(id: u32, seen: Arc<Seen>, stranger: Stranger, mut incoming: Incomi
     let role = if id == 0 { Role::Decode } else { Role::Prefill };
     let (name, address) = (format!("worker-{id}"), PeerAddress::default());
     let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role, address };
-    let worker = Challenge { protocol: PROTOCOL, nonce: [3; 32] };
+    let worker = Challenge { versions: PROTOCOL, nonce: [3; 32] };
     let hello = Opening { router, worker }.hello(&Secret::new(SECRET), peer, SERVED);
     let (sender, outgoing) = queue(QUEUE_BYTES);
     tokio::spawn(async move {

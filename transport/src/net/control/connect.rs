@@ -349,7 +349,7 @@ fn greet(agent: &AgentShared, peer: &KnownPeer, purpose: Purpose, channel: Chann
     let mut transcript = Transcript::over(binding);
     channel.push(kind::HELLO, &transcript.prove(secret, Proof::Knock, &hello::opening(nonce)), None);
     let challenge = expect(&mut channel, kind::CHALLENGE)?;
-    hello::check_opening(&challenge)?;
+    hello::check_opening(&challenge, hello::VERSIONS)?;
     transcript.add(&challenge);
 
     let meant = Identity { who: (peer.id, peer.incarnation), fingerprint: config.fingerprint };

@@ -9,6 +9,10 @@
 //! ([`Transcript`]). So it is good for nothing else, and nobody can relay it over another channel. What follows is
 //! neither encrypted nor authenticated byte by byte without TLS: the network is trusted not to alter it.
 //!
+//! A hello and a challenge say which versions their senders speak ([`VERSIONS`]). The oldest comes first, where release
+//! 0.2.0, which knows no ranges, has its only one. The newest follows the nonce: that release skips it, and its proofs
+//! cover it like all that was said. The connection has the newest version that both ends speak.
+//!
 //! Until the dialer has proven itself, it hears one word whatever is wrong ([`REFUSAL`]), but for the version,
 //! which is no secret. A proof shows that its maker belongs to the cluster, not which member it is: members trust
 //! each other.
@@ -18,10 +22,11 @@ use crate::fields::{FieldReader, FieldWriter};
 use crate::memory::RegionId;
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
-use domain::{Incarnation, Secret, Secrets, WorkerId};
+use domain::{Incarnation, Secret, Secrets, Versions, WorkerId};
 
-/// Version of everything that agents say to each other. Other versions are refused.
-pub(crate) const VERSION: u16 = 6;
+/// Versions of everything that agents say to each other that this release speaks. Agents without a common one refuse
+/// each other. Each fits into two bytes.
+pub(crate) const VERSIONS: Versions = Versions { oldest: 6, newest: 6 };
 /// What every first message begins with, in all versions.
 pub(crate) const MAGIC: &[u8; 6] = b"baton\0";
 /// What an end that has not proven itself is told, whatever is wrong.
@@ -151,31 +156,40 @@ impl Transcript {
 
 /// Returns what either end begins with: the content of a hello, or a challenge.
 pub(crate) fn opening(nonce: [u8; 32]) -> Vec<u8> {
-    begin().bytes(&nonce).finish()
+    begin(VERSIONS).bytes(&nonce).u16(VERSIONS.newest as u16).finish()
 }
 
-/// Begins a message that is understood in all versions: it says that an agent sends it, and which version that speaks.
-pub(crate) fn begin() -> FieldWriter {
-    FieldWriter::default().bytes(MAGIC).u16(VERSION)
+/// Begins a message that is understood in all versions: it says that an agent sends it, and the oldest version that it
+/// speaks.
+pub(crate) fn begin(versions: Versions) -> FieldWriter {
+    FieldWriter::default().bytes(MAGIC).u16(versions.oldest as u16)
 }
 
-/// Checks what such a message begins with.
-pub(crate) fn check_begin(fields: &mut FieldReader<'_>) -> Result<(), WireError> {
+/// Takes what such a message begins with: the oldest version that its sender speaks.
+pub(crate) fn read_begin(fields: &mut FieldReader<'_>) -> Result<u32, WireError> {
     if &fields.bytes()? != MAGIC {
         return Err(WireError::Foreign);
     }
-    match fields.u16()? {
-        VERSION => Ok(()),
-        theirs => Err(WireError::Version { theirs, ours: VERSION }),
-    }
+    fields.u16().map(u32::from)
 }
 
-/// Checks what the other end begins with, and returns what follows it: the proof of a hello.
-pub(crate) fn check_opening(bytes: &[u8]) -> Result<&[u8], WireError> {
-    let mut fields = FieldReader::new(bytes);
-    check_begin(&mut fields)?;
-    fields.bytes::<32>()?;
-    Ok(fields.rest())
+/// Checks the content of what the other end begins with, and that `ours` have a version in common with it.
+pub(crate) fn check_opening(content: &[u8], ours: Versions) -> Result<(), WireError> {
+    let mut fields = FieldReader::new(content);
+    let oldest = read_begin(&mut fields)?;
+    // A later version may have something else than a nonce.
+    let nonce = fields.bytes::<32>();
+    let newest = fields.u16().map_or(oldest, |newest| oldest.max(newest.into()));
+    let theirs = Versions { oldest, newest };
+    if ours.common(theirs).is_none() {
+        return Err(WireError::Versions { theirs, ours });
+    }
+    nonce.map(drop)
+}
+
+/// Returns the content of a hello, without its proof. A message without room for one has nothing but content.
+pub(crate) fn content(hello: &[u8]) -> &[u8] {
+    hello.split_last_chunk::<PROOF_BYTES>().map_or(hello, |(content, _)| content)
 }
 
 /// How a dialer introduces itself.
@@ -309,13 +323,72 @@ mod tests {
     #[test]
     fn another_version_is_told_from_garbage() {
         let mut bytes = opening([1; 32]);
-        assert_eq!(check_opening(&bytes), Ok(&[][..]));
+        assert_eq!(check_opening(&bytes, VERSIONS), Ok(()));
         bytes[6] = 4;
-        let version = Err(WireError::Version { theirs: 4, ours: VERSION });
-        assert_eq!(check_opening(&bytes), version);
+        (bytes[40], bytes[41]) = (5, 0);
+        let versions = |newest| Err(WireError::Versions { theirs: Versions { oldest: 4, newest }, ours: VERSIONS });
+        assert_eq!(check_opening(&bytes, VERSIONS), versions(5));
         // Of the version alone, too: what follows may mean something else there.
-        assert_eq!(check_opening(&bytes[..8]), version);
-        assert_eq!(check_opening(b"GET / HTTP/1.1"), Err(WireError::Foreign));
+        assert_eq!(check_opening(&bytes[..8], VERSIONS), versions(4));
+        assert_eq!(check_opening(b"GET / HTTP/1.1", VERSIONS), Err(WireError::Foreign));
+        let text = check_opening(&bytes, VERSIONS).expect_err("it is older").to_string();
+        assert!(text.contains("version 4 to 5 of the transport's protocol, this worker 6; they have no"), "{text}");
+        assert!(text.contains("upgrade one release at a time"), "{text}");
+    }
+
+    #[test]
+    fn agents_of_neighbouring_releases_meet() {
+        let said =
+            |oldest: u16, newest: u16| [MAGIC, &oldest.to_le_bytes()[..], &[1; 32], &newest.to_le_bytes()].concat();
+        let ours = Versions { oldest: 6, newest: 7 };
+        for (oldest, newest) in [(6, 7), (7, 8), (6, 6), (5, 6), (7, 7)] {
+            assert_eq!(check_opening(&said(oldest, newest), ours), Ok(()), "{oldest} to {newest}");
+        }
+        for (oldest, newest) in [(5, 5), (8, 9)] {
+            assert!(check_opening(&said(oldest, newest), ours).is_err(), "{oldest} to {newest}");
+        }
+        // An agent of release 0.2.0 says nothing behind its nonce.
+        assert_eq!(check_opening(&said(6, 0)[..40], ours), Ok(()));
+        assert!(check_opening(&said(5, 0)[..40], ours).is_err());
+    }
+
+    /// A line for each frame of release 0.2.0, by its own code: its name, its kind, its body in hexadecimal.
+    const RECORDED: &str = include_str!("frames/0.2.0.txt");
+
+    /// Returns the body of a recorded frame, which has this kind.
+    fn recorded(name: &str, kind: u8) -> Vec<u8> {
+        let line = RECORDED.lines().find_map(|line| line.strip_prefix(&format!("{name}: {kind} ")));
+        let hex = line.unwrap_or_else(|| panic!("{name} of kind {kind} is recorded")).as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).expect("ASCII"), 16).expect("a byte");
+        hex.chunks(2).map(byte).collect()
+    }
+
+    #[test]
+    fn an_agent_of_the_release_before_is_served_and_serves() {
+        let secret = Secret::new("hush, says this test");
+        let secrets = Secrets::from(secret.clone());
+        let messages = [("hello", kind::HELLO), ("challenge", kind::CHALLENGE), ("proof", kind::PROOF)];
+        let messages = messages.map(|(name, kind)| recorded(name, kind));
+        for opening in [content(&messages[0]), &messages[1]] {
+            assert_eq!(check_opening(opening, VERSIONS), Ok(()));
+        }
+        let (transcript, _) = heard(&secrets, b"", &messages).expect("both proofs hold");
+        let said = Introduction::decode(content(&messages[2])).expect("it can be read");
+        assert_eq!(format!("{said:?}"), format!("{:?}", introduction()));
+        let identity = Identity { who: introduction().to, fingerprint: 8 };
+        let answer = recorded("identity", kind::IDENTITY);
+        assert_eq!(identity.check(&mut transcript.clone(), &secret, &answer), Ok(()));
+        // What this release says to it is the same.
+        assert_eq!(transcript.clone().prove(&secret, Proof::Listener, &identity.encode()), answer);
+        assert_eq!(introduction().encode(), content(&messages[2]));
+        for (name, offset) in [("region", None), ("region in a file", Some(4096))] {
+            let region = Region { id: RegionId(7), len: 1 << 40, offset };
+            assert_eq!(region.encode(), recorded(name, kind::REGION));
+            assert_eq!(Region::decode(&region.encode()), Ok(region));
+        }
+        let metadata = recorded("metadata", 0);
+        assert_eq!(crate::agent::metadata::export(&introduction().from, 9), metadata);
+        assert!(crate::agent::metadata::import(&metadata, 9).is_ok());
     }
 
     #[test]
@@ -407,7 +480,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(check_opening(&bytes).is_err());
+            prop_assert!(check_opening(&bytes, VERSIONS).is_err());
             // Some are of the right length; whatever is read of them is written alike.
             if let Ok(introduction) = Introduction::decode(&bytes) {
                 prop_assert_eq!(introduction.encode(), bytes.clone());

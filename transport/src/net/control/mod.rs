@@ -505,7 +505,7 @@ impl<'a> ControlLoop<'a> {
                 }
                 let reason = error.to_string();
                 let is_due = |told: Instant| now().duration_since(told) >= VERSION_TOLD_EVERY;
-                let is_version = matches!(error, ChannelError::Wire(WireError::Version { .. }));
+                let is_version = matches!(error, ChannelError::Wire(WireError::Versions { .. }));
                 if is_version && self.version_told.is_none_or(is_due) {
                     self.version_told = Some(now());
                     tracing::warn!(worker = name, reason, "refused a connection");

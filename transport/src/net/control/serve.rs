@@ -133,8 +133,8 @@ fn greet(agent: &AgentShared, channel: &mut Channel, message: &[u8]) -> Result<S
     let secrets = &agent.config.secrets;
     let nonce = crate::random::bytes().map_err(|error| ChannelError::Failed(error.into()))?;
     let challenge = hello::opening(nonce);
-    if let Err(error) = hello::check_opening(message) {
-        if let WireError::Version { .. } = error {
+    if let Err(error) = hello::check_opening(hello::content(message), hello::VERSIONS) {
+        if let WireError::Versions { .. } = error {
             // Of any version, the other end tells by it what this one speaks.
             channel.push(kind::CHALLENGE, &challenge, None);
         }
