@@ -93,6 +93,8 @@ fn submit(assignment: Assignment) -> ToWorker {
         lease: SECONDS,
         tenant: "team".to_owned(),
         holder: Some(Holder { worker: WorkerId(9), incarnation: LIFE, tokens: 128 }),
+        // The release knew no traces.
+        trace: None,
     })
 }
 

@@ -134,8 +134,8 @@ tree! {
     /// The admin service at the operations listeners, which `baton admin` asks.
     admin: Admin {
         /// Whether admin calls of other hosts are answered by a key of `admin.keys_file`: `true` or `false`. Without
-        /// TLS the key crosses the network as it is. Calls of the same host are answered without a key, and so are those
-        /// that show a certificate (`tls.client_ca`).
+        /// TLS the key crosses the network as it is. Calls of the same host are answered without a key, and so are
+        /// those that show a certificate (`tls.client_ca`).
         beyond_loopback: bool = false,
         /// File of the keys of operators, which `baton keys add --admin` makes: `admin.beyond_loopback` needs it.
         /// Routers and workers read it, and again when it changes. It may be the file of `router.keys_file`.

@@ -56,8 +56,8 @@ impl Running {
         self.limits.subscribe()
     }
 
-    /// Reads the configuration again at every SIGHUP, until dropped. One that comes because the terminal was closed ends
-    /// the process as SIGTERM does.
+    /// Reads the configuration again at every SIGHUP, until dropped. One that comes because the terminal was closed
+    /// ends the process as SIGTERM does.
     pub(super) async fn follow(mut self) -> Infallible {
         let Ok(mut hangups) = signal(SignalKind::hangup()) else {
             tracing::error!("SIGHUP cannot be caught: the configuration stays as it is");
