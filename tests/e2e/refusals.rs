@@ -82,8 +82,10 @@ fn a_folder_is_refused_by_its_config_alone() {
     check_refused(&folder.path(""), &[], EXPERTS, &known);
     write("config.json", r#"{"model_type": "t5", "is_encoder_decoder": true}"#);
     check_refused(&folder.path(""), &[], &["\"t5\"", "an encoder beside the decoder"], &[]);
-    write("config.json", r#"{"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes"}}"#);
-    check_refused(&folder.path(""), &[], &["bitsandbytes", "not read", "Q4_K_M"], &["llama"]);
+    let llama = r#""model_type": "llama", "vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 64, "rms_norm_eps": 1e-5"#;
+    let quantized = r#""quantization_config": {"quant_method": "bitsandbytes"}"#;
+    write("config.json", &format!("{{{llama}, {quantized}}}"));
+    check_refused(&folder.path(""), &[], &["bitsandbytes", "not supported here", "Q4_K_M"], &["llama"]);
 }
 
 #[test]
