@@ -2,15 +2,21 @@
 
 use crate::backoff::Backoff;
 use std::fmt;
+use std::mem::discriminant;
 use std::time::Duration;
 
 /// Why a directory did not do what it was asked.
-pub(crate) trait Failure: fmt::Display {
+pub(crate) trait Failure: fmt::Display + Sized {
     /// The directory, as logs name it.
     const DIRECTORY: &'static str;
 
+    /// Returns whether the directory is not there, which shows in several ways.
+    fn is_absence(&self) -> bool;
+
     /// Returns whether the other failure is of the same kind.
-    fn is_like(&self, other: &Self) -> bool;
+    fn is_like(&self, other: &Self) -> bool {
+        (self.is_absence() && other.is_absence()) || discriminant(self) == discriminant(other)
+    }
 
     /// Returns whether the next attempt corrects it, as it does in the normal course of things.
     fn is_passing(&self) -> bool;

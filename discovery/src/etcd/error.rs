@@ -5,7 +5,6 @@ use crate::entry::ENTRY_BYTES_MAX;
 use crate::outage::Failure;
 use domain::{Incarnation, WorkerId};
 use std::error::Error;
-use std::mem::discriminant;
 use std::path::PathBuf;
 use tonic::{Code, Status};
 
@@ -183,10 +182,8 @@ impl Asked {
 impl Failure for EtcdError {
     const DIRECTORY: &'static str = "etcd";
 
-    fn is_like(&self, other: &Self) -> bool {
-        // An etcd that is not there is so in several ways.
-        let is_absence = |error: &Self| matches!(error, Self::Away { .. } | Self::Ended { .. });
-        (is_absence(self) && is_absence(other)) || discriminant(self) == discriminant(other)
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Ended { .. })
     }
 
     fn is_passing(&self) -> bool {

@@ -4,7 +4,6 @@ use crate::causes::{is_of_tls, with_causes};
 use crate::outage::Failure;
 use http::StatusCode;
 use std::error::Error;
-use std::mem::discriminant;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,10 +155,8 @@ impl KubernetesError {
 impl Failure for KubernetesError {
     const DIRECTORY: &'static str = "the API server";
 
-    fn is_like(&self, other: &Self) -> bool {
-        // One that is not there is so in several ways.
-        let is_absence = |error: &Self| matches!(error, Self::Away { .. } | Self::Ended { .. });
-        (is_absence(self) && is_absence(other)) || discriminant(self) == discriminant(other)
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Ended { .. })
     }
 
     fn is_passing(&self) -> bool {

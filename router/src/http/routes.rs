@@ -42,7 +42,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 /// the console for `browsers`, which chats here because pages may ask their own port alone.
 pub(crate) fn ops_routes(app: Arc<App>, operators: Router, browsers: &Browsers) -> Router {
     let talk = Router::new()
-        .route("/v1/chat/completions", post(chat))
+        .route(Endpoint::Chat.path(), post(chat))
         .route("/v1/models", get(models))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
