@@ -167,6 +167,8 @@ fn no_request_is_lost_while_etcd_is_away() {
     });
     assert!(answered > prompts.len(), "there was load: {answered}");
     for process in workers.iter().chain([&router]) {
+        // Each notices at its next beat.
+        until("etcd to be back for it", || (said(process, "etcd answers again") > 0).then_some(()));
         assert_eq!(said(process, "does not answer") + said(process, "ended the connection"), 1, "{}", process.log());
         assert_eq!(said(process, "etcd answers again"), 1, "{}", process.log());
     }
