@@ -99,6 +99,10 @@ impl Device for Idle {
         unreachable!("nothing is read")
     }
 
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         "idle".into()
     }

@@ -25,6 +25,9 @@ pub const PROTOCOL_OF_ASKS: u32 = 6;
 /// The version from which on proofs cover the ranges of versions.
 const PROTOCOL_OF_RANGES: u32 = 6;
 
+/// The version from which on a worker declares whether its device is batch-invariant.
+const PROTOCOL_OF_DEVICES: u32 = 6;
+
 const WORKER: &str = "session worker";
 const ROUTER: &str = "session router";
 
@@ -72,6 +75,8 @@ pub struct Served {
     pub token_bytes: u64,
     /// Longest sequence that the model and the pools allow.
     pub context_tokens: u32,
+    /// Whether its device declares that a row's bits depend on its own sequence alone. Workers may differ in this.
+    pub batch_invariant: bool,
 }
 
 impl Served {
@@ -128,7 +133,10 @@ impl Opening {
     }
 
     /// Makes the hello of a worker, with its proof by the secret by which the router proved itself.
+    /// Before version 6, it declares nothing about its device.
     pub fn hello(&self, secret: &Secret, peer: PeerInfo, served: Served) -> Hello {
+        let batch_invariant = served.batch_invariant && self.declares_devices();
+        let served = Served { batch_invariant, ..served };
         let proof = self.over_hello(&peer, &served, |parts| secret.prove(WORKER, parts));
         Hello { peer, served, proof }
     }
@@ -142,13 +150,13 @@ impl Opening {
     fn over_hello<T>(&self, peer: &PeerInfo, served: &Served, of: impl FnOnce(&[&[u8]]) -> T) -> T {
         let PeerInfo { id, incarnation, name, role, address } = peer;
         let PeerAddress { process, unix, tcp } = address;
-        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens } = served;
+        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant } = served;
         let ModelShape { vocab, layers, hidden } = shape;
         let role: &[u8] = match role {
             Role::Prefill => b"prefill",
             Role::Decode => b"decode",
         };
-        let words: [&[u8]; 15] = [
+        let words: [&[u8]; 16] = [
             &id.0.to_le_bytes(),
             &incarnation.0.to_le_bytes(),
             name.as_bytes(),
@@ -164,8 +172,15 @@ impl Opening {
             &block_tokens.to_le_bytes(),
             &token_bytes.to_le_bytes(),
             &context_tokens.to_le_bytes(),
+            &[u8::from(*batch_invariant)],
         ];
-        self.with_opening(&words, of)
+        // Of a version without it, no worker proves a hello that declares it.
+        let declares = self.declares_devices() || *batch_invariant;
+        self.with_opening(if declares { &words } else { &words[..15] }, of)
+    }
+
+    fn declares_devices(&self) -> bool {
+        self.protocol() >= Some(PROTOCOL_OF_DEVICES)
     }
 
     fn with_opening<T>(&self, words: &[&[u8]], of: impl FnOnce(&[&[u8]]) -> T) -> T {
@@ -198,8 +213,15 @@ mod tests {
         let address = PeerAddress { process: 3, unix: "@w".to_owned(), tcp: "10.0.0.1:7".to_owned() };
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address };
         let shape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
-        let served =
-            Served { weights: [1; 32], shape, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+        let served = Served {
+            weights: [1; 32],
+            shape,
+            layout: 1,
+            block_tokens: 16,
+            token_bytes: 64,
+            context_tokens: 512,
+            batch_invariant: true,
+        };
         opening.hello(secret, peer, served)
     }
 
@@ -257,11 +279,23 @@ mod tests {
     }
 
     #[test]
+    fn a_session_of_the_release_before_says_nothing_of_devices() {
+        let secret = Secret::new("a");
+        let mut old = opening(7, 1);
+        old.router.versions = Versions { oldest: 5, newest: 5 };
+        let mut said = hello(&old, &secret);
+        assert!(!said.served.batch_invariant && old.proves_worker(&secret, &said));
+        said.served.batch_invariant = true;
+        assert!(!old.proves_worker(&secret, &said), "a party on the way declares it");
+        assert!(hello(&opening(7, 1), &secret).served.batch_invariant);
+    }
+
+    #[test]
     fn a_worker_proves_every_word_of_its_hello() {
         let secret = Secret::new("a");
         let opening = opening(7, 1);
         let said = hello(&opening, &secret);
-        let changes: [fn(&mut Hello); 15] = [
+        let changes: [fn(&mut Hello); 16] = [
             |hello| hello.peer.id = WorkerId(2),
             |hello| hello.peer.incarnation = Incarnation(u64::MAX),
             |hello| hello.peer.name = "v".to_owned(),
@@ -277,6 +311,7 @@ mod tests {
             |hello| hello.served.block_tokens = 32,
             |hello| hello.served.token_bytes = 1,
             |hello| hello.served.context_tokens = 1,
+            |hello| hello.served.batch_invariant = false,
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut changed = said.clone();

@@ -160,8 +160,9 @@ pub struct MlpArgs {
 /// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
 /// [`ModelSpec`](crate::spec::ModelSpec).
 ///
-/// A row's results depend on that row's own sequence alone, bit for bit: not on the other rows, nor on how a prompt
-/// was cut into chunks.
+/// Sampling is the same function of the logits on every device, bit for bit ([`sampling`](crate::sampling)). Whether
+/// the logits of a row depend on its own sequence alone is what a device declares
+/// ([`Device::batch_invariant`](crate::device::Device::batch_invariant)).
 pub trait Ops {
     /// Micro-batches of the step, at least one.
     fn micro_batches(&self) -> usize;

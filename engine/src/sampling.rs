@@ -2,14 +2,18 @@
 //!
 //! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; stop tokens masked
 //! while `index < min_tokens`; repetition, then frequency and presence penalties; temperature; `top_k`, `top_p`,
-//! `min_p`; then one draw. The token is a function of the logits and of the [`Sample`], bit for bit: the exponential is
-//! our own, sums run in token order, and the randomness is a counter's. So the same logits give the same token on
-//! every path, whatever else is in the batch, and on every machine.
+//! `min_p`; then one draw.
+//!
+//! The token and its log probabilities are a function of the logits and of the [`Sample`], bit for bit. Weights are
+//! integers, whose sums do not depend on an order, and the randomness is a counter's. So any device makes the same token
+//! of the same logits, whatever else is in the batch and however it shares the work: `fixed` defines the numbers, `cut`
+//! and [`Sampler::sample`] what is made of them.
 //!
 //! What is deliberately absent: stop strings and the end of a sequence (the scheduler's and the router's), and limits
 //! on the parameters (the router refuses what makes no sense; here no value of them panics or fails).
 
 mod cut;
+mod fixed;
 mod random;
 #[cfg(test)]
 mod tests;
@@ -21,6 +25,9 @@ use domain::{SamplingParams, SeqKey, Token, Tokens};
 
 /// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
 const SEEN: u32 = 1 << 31;
+
+/// Tokens that a draw passes over at once.
+const DRAW_PART: usize = 256;
 
 /// A row of logits has no token in it. The model failed; the parameters are not at fault.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -50,8 +57,8 @@ pub struct Sampler {
     vocab: usize,
     /// The row after bias, mask and penalties.
     adjusted: Vec<f32>,
-    /// Probabilities relative to the most probable token.
-    weights: Vec<f32>,
+    /// Probabilities relative to the most probable token, in fixed point.
+    weights: Vec<u64>,
     /// Candidates of a cut, in no order.
     keys: Vec<Key>,
     /// Per token [`SEEN`] and a count; all zero between calls.
@@ -157,23 +164,25 @@ impl Sampler {
         if params.temperature <= 0.0 || params.temperature.is_nan() {
             return first_at(row, max);
         }
-        weights::fill(&mut self.weights, row, max, params.temperature);
+        weights::fill(&mut self.weights, row, max, fixed::scale(params.temperature));
         let last = cut::last_kept(&mut self.keys, row, &self.weights, params.top_k as usize, params.top_p);
-        let floor = params.min_p.min(1.0);
-        for (token, weight) in self.weights.iter_mut().enumerate() {
-            let cut = *weight < floor || last.is_some_and(|last| Key::new(row[token], token as Token) > last);
-            if cut {
-                *weight = 0.0;
+        let least = cut::least_kept(params.min_p);
+        if last.is_some() || least > 0 {
+            for (token, weight) in self.weights.iter_mut().enumerate() {
+                let cut = *weight < least || last.is_some_and(|last| Key::new(row[token], token as Token) > last);
+                if cut {
+                    *weight = 0;
+                }
             }
         }
-        draw(&self.weights, random::uniform(sample.seed, sample.index)).unwrap_or_else(|| first_at(row, max))
+        draw(&self.weights, random::uniform(sample.seed, sample.index))
     }
 
     /// Log probabilities under `row`, whose maximum is `max`: of `token`, and of the `top` most probable tokens that
     /// are possible at all.
     fn logprobs(&mut self, row: &[f32], max: f32, token: Token, top: usize) -> TokenLogprobs {
-        weights::fill(&mut self.weights, row, max, 1.0);
-        let log_total = weights::sum(&self.weights).ln();
+        weights::fill(&mut self.weights, row, max, fixed::scale(1.0));
+        let log_total = fixed::logarithm(self.weights.iter().sum());
         let logprob = |logit: f32| (f64::from(logit) - f64::from(max) - log_total) as f32;
         cut::keep_most_probable(&mut self.keys, row, top);
         self.keys.sort_unstable();
@@ -203,21 +212,22 @@ fn first_at(row: &[f32], max: f32) -> Token {
     row.iter().position(|&logit| logit == max).unwrap_or(0) as Token
 }
 
-/// Returns the token under the point `uniform` (in `0 .. 1`) of the cumulative distribution in token order; `None`: all
-/// weights are zero.
-fn draw(weights: &[f32], uniform: f64) -> Option<Token> {
-    let point = uniform * weights::sum(weights);
-    let mut below = 0.0;
-    let mut last = None;
-    for (token, &weight) in weights.iter().enumerate() {
-        if weight > 0.0 {
-            below += f64::from(weight);
-            last = Some(token as Token);
-            if below > point {
-                break;
-            }
+/// Returns the first token, by number, up to which the tokens weigh more than the point `uniform` (in units of 2^-64)
+/// of all that `weights` weigh, which is more than zero.
+fn draw(weights: &[u64], uniform: u64) -> Token {
+    let mut left = fixed::share_below(weights.iter().sum(), uniform);
+    let mut token = 0;
+    while let Some(part) = weights.get(token..token + DRAW_PART) {
+        let weight: u64 = part.iter().sum();
+        if weight > left {
+            break;
         }
+        left -= weight;
+        token += DRAW_PART;
     }
-    // Rounding may put the point at the very end: the last possible token then.
-    last
+    while weights[token] <= left {
+        left -= weights[token];
+        token += 1;
+    }
+    token as Token
 }

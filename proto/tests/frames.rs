@@ -159,8 +159,15 @@ fn report() -> Report {
 
 fn from_worker() -> Vec<FromWorker> {
     let shape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
-    let served =
-        Served { weights: [1; 32], shape, layout: 0xabcd, block_tokens: 16, token_bytes: 512, context_tokens: 2048 };
+    let served = Served {
+        weights: [1; 32],
+        shape,
+        layout: 0xabcd,
+        block_tokens: 16,
+        token_bytes: 512,
+        context_tokens: 2048,
+        batch_invariant: false,
+    };
     let ended = |by, finish| {
         let end = End { by, finish, detail: "why".to_owned() };
         FromWorker::Ended { key: KEY, tokens: 33, end }

@@ -61,6 +61,7 @@ impl Cluster for Operated {
             weights: served
                 .map_or_else(String::new, |served| served.weights.map(|byte| format!("{byte:02x}")).concat()),
             layout: served.map_or(0, |served| served.layout),
+            batch_invariant: served.is_some_and(|served| served.batch_invariant),
         }])
     }
 

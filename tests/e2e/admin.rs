@@ -105,7 +105,8 @@ fn everything_is_listed_and_explained() {
     assert!(lane["passed_over"].as_array().is_some_and(|lanes| !lanes.is_empty()), "{lane:#}");
     let tiers = done(router, &["tiers", "d1"]);
     assert_eq!((&tiers["tiers"][0]["tier"], tiers["tiers"].as_array().map(Vec::len)), (&json!("device"), Some(1)));
-    assert_eq!(done(router, &["models"])["models"][0]["name"], "tiny-rust");
+    let model = &done(router, &["models"])["models"][0];
+    assert_eq!((&model["name"], &model["batch_invariant"]), (&json!("tiny-rust"), &json!(true)));
     until("no request is open", || (done(router, &["requests"])["requests"] == json!([])).then_some(()));
 
     // A worker answers for itself, at its own port.

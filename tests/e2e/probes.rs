@@ -25,6 +25,7 @@ fn probes_and_models_tell_what_is_there() {
         (&models["object"], &model["object"], &model["id"]),
         (&json!("list"), &json!("model"), &json!("org/name"))
     );
+    assert_eq!(model["batch_invariant"], true, "the devices cpu and sim are");
     assert_eq!(models["data"].as_array().map(Vec::len), Some(1));
     assert_eq!(server.get("/v1/models/org/name").json(), *model);
     assert_eq!(server.get("/v1/models/tiny-rust").head.status, 404);

@@ -222,7 +222,8 @@ fn a_worker_may_come_later_and_a_router_before_all() {
     assert_eq!((answer.head.status, answer.json()["error"]["code"].as_str()), (503, Some("no_workers")));
     let ready = router.get("/ready");
     assert_eq!((ready.head.status, ready.json()["why"].as_str()), (503, Some("no decode worker is up")));
-    assert_eq!(router.get("/v1/models").json()["data"][0]["max_model_len"], Value::Null);
+    let model = router.get("/v1/models").json()["data"][0].take();
+    assert_eq!((&model["max_model_len"], &model["batch_invariant"]), (&Value::Null, &Value::Null));
     cluster.restart(late);
     cluster.until_ready(0, 1);
     check(&cluster, &["Ownership is"], || {});

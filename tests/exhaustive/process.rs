@@ -240,6 +240,10 @@ impl Device for Card {
         unreachable!("its memory is played")
     }
 
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         "played".to_owned()
     }

@@ -128,6 +128,10 @@ impl Device for Refusing {
         self.device.pool(group)
     }
 
+    fn batch_invariant(&self) -> bool {
+        self.device.batch_invariant()
+    }
+
     fn describe(&self) -> String {
         self.device.describe()
     }

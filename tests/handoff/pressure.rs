@@ -225,6 +225,7 @@ fn while_a_router_stands_still_its_clients_alone_wait_and_get_all_of_it_later() 
         block_tokens: cluster.layout.block_tokens,
         token_bytes: cluster.layout.token_bytes() as u64,
         context_tokens: 2048,
+        batch_invariant: true,
     };
     let router = Router::start(Local { input: cluster.input(DECODE), peer, served });
     cluster.until("the router has its worker", |_| router.is_ready());

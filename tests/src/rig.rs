@@ -320,6 +320,10 @@ impl Device for Card {
         unreachable!("no byte is moved")
     }
 
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         "a card of paper".to_owned()
     }

@@ -94,7 +94,8 @@ pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 impl WorkerConfig {
     /// Returns what it serves. `context_tokens`: the longest sequence that the model and the pools allow.
-    pub fn served(&self, shape: ModelShape, context_tokens: u32) -> Served {
+    /// `batch_invariant`: what its device declares.
+    pub fn served(&self, shape: ModelShape, context_tokens: u32, batch_invariant: bool) -> Served {
         Served {
             weights: self.weights,
             shape,
@@ -102,6 +103,7 @@ impl WorkerConfig {
             block_tokens: self.layout.block_tokens,
             token_bytes: self.layout.token_bytes() as u64,
             context_tokens,
+            batch_invariant,
         }
     }
 

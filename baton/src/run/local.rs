@@ -80,7 +80,15 @@ mod tests {
         let (id, incarnation, name) = (WorkerId(1), Incarnation(1), "decode-1".to_owned());
         let peer = PeerInfo { id, incarnation, name, role: Role::Decode, address: PeerAddress::default() };
         let shape = ModelShape { vocab: 8, layers: 1, hidden: 8 };
-        let served = Served { weights: [0; 32], shape, layout: 1, block_tokens: 4, token_bytes: 8, context_tokens: 64 };
+        let served = Served {
+            weights: [0; 32],
+            shape,
+            layout: 1,
+            block_tokens: 4,
+            token_bytes: 8,
+            context_tokens: 64,
+            batch_invariant: true,
+        };
         let (_role, role) = watch::channel(peer.role);
         let dialed = Local::new(inbox.input(), role, peer, served).dial().await;
         let Dialed { send, receive, until_over, .. } = dialed.unwrap_or_else(|error| panic!("{error}"));

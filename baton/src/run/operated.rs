@@ -64,7 +64,7 @@ impl Cluster for OperatedWorker {
     }
 
     async fn models(&self) -> Result<Vec<Model>, Status> {
-        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens } = self.served;
+        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant } = self.served;
         Ok(vec![Model {
             name: self.model.clone(),
             created: 0,
@@ -76,6 +76,7 @@ impl Cluster for OperatedWorker {
             token_bytes,
             weights: weights.map(|byte| format!("{byte:02x}")).concat(),
             layout,
+            batch_invariant,
         }])
     }
 

@@ -93,7 +93,7 @@ impl WorkerSetup {
 
     /// Returns what it serves.
     pub(super) fn served(&self) -> Served {
-        self.config.served(self.shape, self.context_tokens)
+        self.config.served(self.shape, self.context_tokens, self.device.batch_invariant())
     }
 
     /// Returns what computes, in words.

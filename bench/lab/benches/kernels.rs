@@ -4,10 +4,13 @@
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use domain::Dtype;
+use domain::plan::Sample;
+use domain::{Choice, Dtype, Epoch, RequestId, SamplingParams, SeqKey};
 use engine::cpu::{AttentionShape, Exercise, Isa};
 use engine::quant::WeightFormat;
+use engine::sampling::Sampler;
 use std::io;
+use std::sync::Arc;
 
 /// Inputs and outputs of a linear layer: its weights are larger than a core's own caches in every format.
 const LINEAR: (usize, usize) = (1024, 4096);
@@ -15,6 +18,8 @@ const LINEAR: (usize, usize) = (1024, 4096);
 const ROWS: [usize; 4] = [1, 4, 16, 512];
 /// Numbers of a row that is normed or activated.
 const WIDTH: usize = 4096;
+/// Logits of a row that is sampled: Qwen's.
+const VOCABULARY: u32 = 151_936;
 
 /// Measures an exercise, beside the bytes of weights or cache that it reads.
 fn measure(group: &mut BenchmarkGroup<'_, WallTime>, id: BenchmarkId, exercise: io::Result<Exercise>) {
@@ -56,5 +61,37 @@ fn rows(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(kernels, linear, attention, rows);
+/// Sampling of one row, without and with each cut and the log probabilities.
+fn sample(criterion: &mut Criterion) {
+    // About normal, with the spread of a trained model's logits.
+    let logit = |token: u32| {
+        let mix = |round: u32| (token + 1).wrapping_mul(0x9e37_79b9).wrapping_mul(2 * round + 1).rotate_left(13);
+        (0..4).map(|round| mix(round) as f32 / u32::MAX as f32 - 0.5).sum::<f32>() * 8.0
+    };
+    let logits: Vec<f32> = (0..VOCABULARY).map(logit).collect();
+    let mut sampler = Sampler::new(logits.len());
+    let mut group = criterion.benchmark_group("sample");
+    let mut measure = |name, change: fn(&mut SamplingParams)| {
+        let mut params = SamplingParams { temperature: 0.7, ..SamplingParams::default() };
+        change(&mut params);
+        let key = SeqKey { request: RequestId(1), epoch: Epoch(0), choice: Choice(0) };
+        let mut sample = Sample { key, params: Arc::new(params), seed: 1, index: 0, history: None };
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                sample.index += 1;
+                sampler.sample(&logits, &sample).expect("the row is sound")
+            });
+        });
+    };
+    measure("greedy", |params| params.temperature = 0.0);
+    measure("plain", |_| ());
+    measure("top_k", |params| params.top_k = 40);
+    measure("top_p", |params| params.top_p = 0.9);
+    measure("min_p", |params| params.min_p = 0.05);
+    measure("all", |params| (params.top_k, params.top_p, params.min_p) = (40, 0.9, 0.05));
+    measure("logprobs", |params| params.logprobs = Some(5));
+    group.finish();
+}
+
+criterion_group!(kernels, linear, attention, rows, sample);
 criterion_main!(kernels);

@@ -98,7 +98,7 @@ impl CpuDevice {
         tracing::info!("threads of the cpu device: {threads}, {how}, since {}", places.why);
         tracing::debug!(memory_nodes = ?host.memory_nodes(), threads = ?places.threads, "processors of the cpu device");
         let description = format!(
-            "cpu: {isa} kernels on {threads} thread(s), {how}, {} weights, {:?} KV in blocks of {} tokens",
+            "cpu: {isa} kernels on {threads} thread(s), {how}, batch-invariant, {} weights, {:?} KV in blocks of {} tokens",
             model.format, layout.dtype, layout.block_tokens
         );
         let (leaders, settled) = (places.threads[0].clone(), Once::new());
@@ -185,6 +185,10 @@ impl Device for CpuDevice {
 
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
         self.pools[group].clone()
+    }
+
+    fn batch_invariant(&self) -> bool {
+        true
     }
 
     fn describe(&self) -> String {

@@ -1,6 +1,10 @@
-//! `top_k` and `top_p` without sorting the vocabulary: both keep the tokens up to some last one in the order "more
-//! probable first, ties by lower token", so a cut is one key.
+//! `top_k`, `top_p` and `min_p` without sorting the vocabulary. The first two keep the tokens up to some last one in the
+//! order "more probable first, ties by lower token", so such a cut is one key. The third is a least weight.
+//!
+//! `top_p` keeps the shortest beginning of that order whose weights have at least this share of the sum of all, rounded
+//! up. Weights are integers, so it does not matter in which order they are added.
 
+use super::fixed::{WEIGHT_MAX, share, share_above};
 use domain::Token;
 
 /// Candidates that are sorted rather than halved again.
@@ -8,7 +12,7 @@ const SORTED_MAX: usize = 64;
 
 /// A token with its logit, ordered: more probable first, ties by lower token.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key(u64);
+pub(super) struct Key(pub(super) u64);
 
 impl Key {
     /// Returns the key of `token`; a logit that is no number counts as minus infinity.
@@ -37,11 +41,15 @@ pub(super) fn keep_most_probable(keys: &mut Vec<Key>, row: &[f32], count: usize)
     }
 }
 
-/// Returns the last token that `top_k` (0: off) and then `top_p` (1 or more: off) keep; `None`: both are off. `weights`
-/// are the probabilities of `row` up to a common factor. `keys` is scratch.
-pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k: usize, top_p: f32) -> Option<Key> {
+/// Returns the least weight that `min_p` keeps. What is no number counts as 1.
+pub(super) fn least_kept(min_p: f32) -> u64 {
+    (f64::from(min_p.min(1.0)) * WEIGHT_MAX as f64).ceil() as u64
+}
+
+/// Returns the last token that `top_k` (0: off) and then `top_p` (1 or more, or no number: off) keep; `None`: both are
+/// off. `weights` are those of the tokens of `row`. `keys` is scratch.
+pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[u64], top_k: usize, top_p: f32) -> Option<Key> {
     let with_k = top_k > 0 && top_k < row.len();
-    // Also where `top_p` is no number.
     let with_p = top_p < 1.0;
     if !with_k && !with_p {
         return None;
@@ -52,13 +60,13 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k
             keep_most_probable(keys, row, top_k);
             weight_of(keys, weights)
         } else {
-            super::weights::sum(weights)
+            weights.iter().sum()
         };
-        // All tokens lighter than this together weigh less than what `top_p` may leave out: the nucleus has none of
-        // them. That spares most of the vocabulary the search.
-        let top_p = f64::from(top_p.max(0.0));
-        let light = (1.0 - top_p) * total / top_k as f64;
-        let heavy = |token: Token| f64::from(weights[token as usize]) >= light;
+        let mass = share_above(total, share(top_p));
+        // All tokens lighter than this together weigh less than what may be left out: the nucleus has none of them. That
+        // spares most of the vocabulary the search.
+        let light = (total - mass) / top_k as u64;
+        let heavy = |token: Token| weights[token as usize] >= light;
         if with_k {
             keys.retain(|key| heavy(key.token()));
         } else {
@@ -66,7 +74,7 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k
             let tokens = (0..row.len() as Token).filter(|&token| heavy(token));
             keys.extend(tokens.map(|token| Key::new(row[token as usize], token)));
         }
-        nucleus(keys, weights, top_p * total)
+        nucleus(keys, weights, mass)
     } else {
         keep_most_probable(keys, row, top_k);
         keys.iter().max().copied()
@@ -75,8 +83,8 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[f32], top_k
 
 /// Returns the last key of the shortest beginning of `keys`, in order, that weighs at least `mass`; at least one key.
 /// Halves the range that holds it, so that the work is linear.
-fn nucleus(keys: &mut [Key], weights: &[f32], mass: f64) -> Option<Key> {
-    let mut before = 0.0;
+fn nucleus(keys: &mut [Key], weights: &[u64], mass: u64) -> Option<Key> {
+    let mut before = 0;
     let mut range = keys;
     while range.len() > SORTED_MAX {
         let middle = range.len() / 2;
@@ -91,14 +99,14 @@ fn nucleus(keys: &mut [Key], weights: &[f32], mass: f64) -> Option<Key> {
         }
     }
     range.sort_unstable();
-    let enough = range.iter().find(|key| {
-        before += f64::from(weights[key.token() as usize]);
+    let enough = |key: &&Key| {
+        before += weights[key.token() as usize];
         before >= mass
-    });
-    enough.or(range.last()).copied()
+    };
+    range.iter().find(enough).copied()
 }
 
 /// Returns what `keys` weigh together.
-fn weight_of(keys: &[Key], weights: &[f32]) -> f64 {
-    keys.iter().map(|key| f64::from(weights[key.token() as usize])).sum()
+fn weight_of(keys: &[Key], weights: &[u64]) -> u64 {
+    keys.iter().map(|key| weights[key.token() as usize]).sum()
 }

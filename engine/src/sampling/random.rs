@@ -5,9 +5,8 @@
 
 use crate::splitmix::{GAMMA, mix};
 
-/// Returns the number, in `0 .. 1` and a multiple of 2^-53, that belongs to output token `index` of the sequence with
+/// Returns the number, in `0 .. 1` and in units of 2^-64, that belongs to output token `index` of the sequence with
 /// `seed`.
-pub(super) fn uniform(seed: u64, index: u32) -> f64 {
-    let bits = mix(mix(seed).wrapping_add(GAMMA.wrapping_mul(u64::from(index) + 1)));
-    (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+pub(super) fn uniform(seed: u64, index: u32) -> u64 {
+    mix(mix(seed).wrapping_add(GAMMA.wrapping_mul(u64::from(index) + 1)))
 }

@@ -1,5 +1,8 @@
 //! The sampler against a plain one in f64 that sorts the whole vocabulary.
 
+mod any_order;
+mod edges;
+
 use super::*;
 use domain::{Choice, Epoch, Request, RequestId, SeqKey};
 use proptest::prelude::*;
@@ -17,8 +20,13 @@ fn sample_of(params: SamplingParams) -> Sample {
     }
 }
 
+/// Returns a random number in `0 .. 1`.
+fn uniform(seed: u64, index: u32) -> f64 {
+    (random::uniform(seed, index) >> 11) as f64 / (1u64 << 53) as f64
+}
+
 fn row(vocab: usize, seed: u64) -> Vec<f32> {
-    (0..vocab as u32).map(|i| (random::uniform(seed, i) as f32 - 0.5) * 12.0).collect()
+    (0..vocab as u32).map(|i| (uniform(seed, i) as f32 - 0.5) * 12.0).collect()
 }
 
 /// Returns what the parameters make of a row, in f64: the probability of each token.
@@ -74,7 +82,7 @@ fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
 
 /// The reference's token at the sampler's own random point, and how far the point is from another token.
 fn reference_draw(probabilities: &[f64], sample: &Sample) -> (Token, f64) {
-    let point = random::uniform(sample.seed, sample.index);
+    let point = uniform(sample.seed, sample.index);
     let mut below = 0.0;
     for (token, p) in probabilities.iter().enumerate() {
         if *p > 0.0 && point < below + p {
@@ -144,7 +152,7 @@ fn penalties_look_at_prompt_and_output() {
         params(|p| p.repetition_penalty = 0.6),
         params(|p| (p.presence_penalty, p.frequency_penalty, p.repetition_penalty) = (0.5, 0.25, 1.2)),
     ] {
-        let history: Vec<_> = (0..200).map(|i| (random::uniform(3, i) * 60.0) as Token).collect();
+        let history: Vec<_> = (0..200).map(|i| (uniform(3, i) * 60.0) as Token).collect();
         let history = Some(Tokens::new(history[..120].into(), &history[120..]));
         check(&logits, &Sample { history, ..sample_of(params) });
     }
@@ -185,7 +193,7 @@ fn frequencies_follow_the_probabilities() {
 
 #[test]
 fn choices_of_a_request_have_streams_of_their_own() {
-    let stream = |choice| (0..64).map(move |index| random::uniform(Request::seed(9, choice), index).to_bits());
+    let stream = |choice| (0..64).map(move |index| random::uniform(Request::seed(9, choice), index));
     let first: Vec<u64> = stream(0).collect();
     for choice in 1..8 {
         assert!(stream(choice).all(|bits| !first.contains(&bits)), "choice {choice} repeats choice 0");
@@ -195,10 +203,37 @@ fn choices_of_a_request_have_streams_of_their_own() {
 #[test]
 fn the_random_numbers_are_fixed_for_ever() {
     // A worker of another version that takes a sequence over must go on with the same numbers.
-    let bits: Vec<u64> = [(0, 0), (0, 1), (1, 0), (u64::MAX, u32::MAX)]
-        .map(|(seed, index)| (random::uniform(seed, index) * (1u64 << 53) as f64) as u64)
-        .to_vec();
-    assert_eq!(bits, [7_956_156_453_446_585, 3_886_858_653_415_212, 6_753_131_800_803_418, 8_935_224_243_323_457]);
+    let bits = [(0, 0), (0, 1), (1, 0), (u64::MAX, u32::MAX)].map(|(seed, index)| random::uniform(seed, index));
+    assert_eq!(bits, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0xbfef_8030_ddc2_d772, 0xfdf4_5018_1812_0832]);
+}
+
+#[test]
+fn the_tokens_are_fixed_for_ever() {
+    // Workers of two versions, and devices of two kinds, sample one text of the same logits.
+    let logits = row(VOCAB, 11);
+    let tokens = [
+        params(|_| ()),
+        params(|p| p.temperature = 0.7),
+        params(|p| p.top_k = 5),
+        params(|p| p.top_p = 0.3),
+        params(|p| p.min_p = 0.5),
+        params(|p| (p.top_k, p.top_p, p.min_p, p.temperature) = (40, 0.9, 0.02, 1.3)),
+    ]
+    .map(|params| {
+        let sample = |index| Sample { index, ..sample_of(params.clone()) };
+        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index)).expect("sound").token)
+    });
+    assert_eq!(
+        tokens,
+        [
+            [147, 166, 11, 196],
+            [147, 163, 22, 196],
+            [162, 162, 25, 196],
+            [157, 162, 25, 196],
+            [147, 162, 11, 180],
+            [145, 162, 11, 196],
+        ]
+    );
 }
 
 #[test]
@@ -262,6 +297,22 @@ fn logprobs_list_ties_by_token_and_nothing_impossible() {
 }
 
 proptest! {
+    #[test]
+    fn weights_are_the_probabilities(vocab in 1usize..400, row_seed: u64, temperature in 0.05f32..3.0) {
+        let logits = row(vocab, row_seed);
+        let probabilities = reference(&logits, &sample_of(params(|p| p.temperature = temperature)));
+        let mut weights = Vec::new();
+        weights::fill(&mut weights, &logits, weights::max(&logits), fixed::scale(temperature));
+        let total: u64 = weights.iter().sum();
+        for (weight, exact) in weights.iter().zip(probabilities) {
+            let found = *weight as f64 / total as f64;
+            // No token that counts is more than 39 halvings below the most probable one, so both the weight and the
+            // total are within 119 * 2^-24; the total lacks less than one for each token.
+            let allowed = exact * 2.0 * 119.0 * 2f64.powi(-24) + vocab as f64 * 2f64.powi(-39);
+            prop_assert!((found - exact).abs() <= allowed, "{} instead of {}", found, exact);
+        }
+    }
+
     #[test]
     fn the_sampler_is_the_reference(
         vocab in 1usize..400,

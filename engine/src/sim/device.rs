@@ -87,7 +87,7 @@ impl SimDevice {
         }
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
-        let description = format!("sim: {describe}, KV in blocks of {} tokens", layout.block_tokens);
+        let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
         let progress = ProgressWord::new();
@@ -132,6 +132,10 @@ impl Device for SimDevice {
 
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
         self.pools[group].clone()
+    }
+
+    fn batch_invariant(&self) -> bool {
+        true
     }
 
     fn describe(&self) -> String {

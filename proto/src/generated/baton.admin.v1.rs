@@ -175,6 +175,8 @@ pub struct Model {
     #[prost(fixed64, tag = "10")]
     #[serde(serialize_with = "super::json::digits")]
     pub layout: u64,
+    #[prost(bool, tag = "11")]
+    pub batch_invariant: bool,
 }
 #[derive(serde::Serialize)]
 #[derive(serde::Deserialize)]

@@ -268,6 +268,8 @@ pub struct Hello {
     pub hidden: u32,
     #[prost(bytes = "vec", tag = "10")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bool, tag = "11")]
+    pub batch_invariant: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {}

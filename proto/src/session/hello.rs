@@ -48,6 +48,7 @@ pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
         vocab: hello.served.shape.vocab,
         layers: hello.served.shape.layers,
         hidden: hello.served.shape.hidden,
+        batch_invariant: hello.served.batch_invariant,
     }
 }
 
@@ -64,6 +65,7 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
             block_tokens: hello.block_tokens,
             token_bytes: hello.token_bytes,
             context_tokens: hello.context_tokens,
+            batch_invariant: hello.batch_invariant,
         },
         proof: array(&hello.proof, "Hello.proof")?,
     })

@@ -110,9 +110,10 @@ prop_compose! {
         token_bytes: u64,
         context_tokens: u32,
         [vocab, layers, hidden] in any::<[u32; 3]>(),
+        batch_invariant: bool,
     ) -> FromWorker {
         let shape = ModelShape { vocab, layers, hidden };
-        let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens };
+        let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant };
         FromWorker::Hello(Box::new(Hello { peer, served, proof }))
     }
 }

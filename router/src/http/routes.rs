@@ -74,14 +74,17 @@ async fn identify(State(app): State<Arc<App>>, mut request: Request, next: Next)
     response
 }
 
-/// Describes the model as OpenAI does, with its longest context if a worker has reported it.
+/// Describes the model as OpenAI does. If a worker was up, it has the longest context, and whether the devices of all
+/// workers are batch-invariant.
 fn describe(app: &App) -> Value {
+    let served = app.service.borrow().map(|service| service.served);
     json!({
         "id": app.card.name,
         "object": "model",
         "created": app.card.created,
         "owned_by": "baton",
-        "max_model_len": app.service.borrow().map(|service| service.served.context_tokens),
+        "max_model_len": served.map(|served| served.context_tokens),
+        "batch_invariant": served.map(|served| served.batch_invariant),
     })
 }
 

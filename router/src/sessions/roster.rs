@@ -33,6 +33,8 @@ struct Taken {
     role: Role,
     /// The longest context that it takes.
     context: u32,
+    /// What it declares of its device.
+    batch_invariant: bool,
 }
 
 /// Why a worker is not taken.
@@ -152,9 +154,9 @@ impl Roster {
                 seats.service.send_replace(Some(Service { served, common_context }));
             }
         }
-        let taken = Taken { address: address.to_owned(), role: peer.role, context: served.context_tokens };
-        seats.taken.insert(peer.id, taken);
-        seats.take_contexts();
+        let Served { context_tokens: context, batch_invariant, .. } = served;
+        seats.taken.insert(peer.id, Taken { address: address.to_owned(), role: peer.role, context, batch_invariant });
+        seats.publish();
         Ok(RosterEntry { id: peer.id, seats: self.seats.clone() })
     }
 }
@@ -164,11 +166,24 @@ impl RosterEntry {
     pub(super) fn take_role(&self, role: Role) {
         let mut seats = lock(&self.seats);
         seats.taken.get_mut(&self.id).into_iter().for_each(|taken| taken.role = role);
-        seats.take_contexts();
+        seats.publish();
     }
 }
 
 impl Seats {
+    /// Publishes what the workers that are here have in common.
+    fn publish(&self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        self.take_contexts();
+        let batch_invariant = self.taken.values().all(|taken| taken.batch_invariant);
+        self.service.send_if_modified(|service| {
+            let Some(Service { served, .. }) = service else { return false };
+            std::mem::replace(&mut served.batch_invariant, batch_invariant) != batch_invariant
+        });
+    }
+
     /// Publishes the common contexts. Requests have to fit a worker that decodes, which has all of a sequence at its
     /// end. `placement` knows which workers are too small for one.
     fn take_contexts(&self) {
@@ -194,7 +209,7 @@ impl Drop for RosterEntry {
     fn drop(&mut self) {
         let mut seats = lock(&self.seats);
         seats.taken.remove(&self.id);
-        seats.take_contexts();
+        seats.publish();
     }
 }
 
@@ -203,8 +218,8 @@ fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Checks that `served` is what `first` was. Pools, and with them contexts, may be of different sizes
-/// ([`Seats::take_contexts`]).
+/// Checks that `served` is what `first` was. Pools, and with them contexts, may be of different sizes, and devices of
+/// different kinds ([`Seats::publish`]).
 fn check(first_address: &str, first: Served, address: &str, served: Served) -> Result<(), AdmitError> {
     let (address, first_address) = (address.to_owned(), first_address.to_owned());
     if served.weights != first.weights {
@@ -230,8 +245,15 @@ mod tests {
     use domain::session::PeerAddress;
 
     const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
-    const SERVED: Served =
-        Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+    const SERVED: Served = Served {
+        weights: [1; 32],
+        shape: SHAPE,
+        layout: 7,
+        block_tokens: 16,
+        token_bytes: 64,
+        context_tokens: 512,
+        batch_invariant: true,
+    };
 
     fn peer(id: u32) -> PeerInfo {
         let (id, incarnation, name) = (WorkerId(id), Incarnation(1), format!("worker-{id}"));
@@ -291,6 +313,24 @@ mod tests {
         assert_eq!(contexts(), (128, 128));
         drop(small);
         assert_eq!(contexts(), (128, 128));
+    }
+
+    #[test]
+    fn a_service_is_batch_invariant_if_all_workers_are() {
+        let (roster, seen) = roster();
+        let invariant = || seen.borrow().expect("there was a worker").served.batch_invariant;
+        let prefill = PeerInfo { role: Role::Prefill, ..peer(9) };
+        let first = roster.admit("p:9", &prefill, SERVED).expect("the first one");
+        assert!(invariant());
+        let other = Served { batch_invariant: false, ..SERVED };
+        let varies = roster.admit("a:1", &peer(1), other).expect("a device of another kind");
+        assert!(!invariant());
+        drop(varies);
+        assert!(invariant());
+        drop(first);
+        assert!(invariant(), "the last worker's, while none is here");
+        drop(roster.admit("a:1", &peer(1), other).expect("the only one"));
+        assert!(!invariant());
     }
 
     #[test]

@@ -5,7 +5,8 @@ use domain::session::Served;
 /// What the workers serve together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Service {
-    /// The same for all, but for the context: that is the longest that a decode worker takes.
+    /// The same for all, but for two: the context is the longest that a decode worker takes, and `batch_invariant` says
+    /// whether all workers are that.
     pub(crate) served: Served,
     /// The context that each decode worker takes.
     pub(crate) common_context: u32,

@@ -19,8 +19,15 @@ use tokio::time::timeout;
 /// Nothing that works takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
-const SERVED: Served =
-    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SERVED: Served = Served {
+    weights: [1; 32],
+    shape: SHAPE,
+    layout: 7,
+    block_tokens: 16,
+    token_bytes: 64,
+    context_tokens: 512,
+    batch_invariant: true,
+};
 
 /// How a played worker begins a session.
 #[derive(Clone, Copy, PartialEq, Eq)]

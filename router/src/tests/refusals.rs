@@ -235,6 +235,7 @@ async fn paths_methods_and_models() {
 
     let described = json!({
         "id": "tiny-rust", "object": "model", "created": 1_700_000_000, "owned_by": "baton", "max_model_len": CONTEXT,
+        "batch_invariant": true,
     });
     let (_, body) = ask(&mut http, "GET", "/v1/models").await;
     assert_eq!(body, json!({ "object": "list", "data": [described] }));

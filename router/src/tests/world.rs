@@ -28,8 +28,15 @@ const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
 /// Context of the test's model.
 pub(crate) const CONTEXT: u32 = 512;
 /// What its workers serve.
-const SERVED: Served =
-    Served { weights: [0; 32], shape: SHAPE, layout: 1, block_tokens: 16, token_bytes: 64, context_tokens: CONTEXT };
+const SERVED: Served = Served {
+    weights: [0; 32],
+    shape: SHAPE,
+    layout: 1,
+    block_tokens: 16,
+    token_bytes: 64,
+    context_tokens: CONTEXT,
+    batch_invariant: true,
+};
 /// The same, with no worker that is smaller than others.
 pub(crate) const SERVICE: Service = Service { served: SERVED, common_context: CONTEXT };
 /// Its end-of-sequence token.

@@ -210,6 +210,10 @@ impl Device for Card {
         self.pools[group].clone()
     }
 
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         "a card in virtual time".to_owned()
     }

@@ -18,8 +18,15 @@ use tokio::time::sleep;
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
 /// Bytes of a session that wait at the router.
 const QUEUE_BYTES: usize = 1 << 20;
-const SERVED: Served =
-    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SERVED: Served = Served {
+    weights: [1; 32],
+    shape: SHAPE,
+    layout: 7,
+    block_tokens: 16,
+    token_bytes: 64,
+    context_tokens: 512,
+    batch_invariant: true,
+};
 
 struct Door {
     inbox: Inbox,

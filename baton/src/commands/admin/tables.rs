@@ -124,9 +124,10 @@ pub(super) fn models(models: &[Model]) -> String {
             grouped(model.hidden.into()),
             grouped(model.vocab.into()),
             model.weights.chars().take(12).collect(),
+            if model.batch_invariant { "yes" } else { "no" }.to_owned(),
         ]
     };
-    let head = ["NAME", "CONTEXT", "BLOCK", "KV/TOKEN", "LAYERS", "WIDTH", "VOCABULARY", "WEIGHTS"];
+    let head = ["NAME", "CONTEXT", "BLOCK", "KV/TOKEN", "LAYERS", "WIDTH", "VOCABULARY", "WEIGHTS", "BATCH-INVARIANT"];
     with_head(head, models.iter().map(row).collect(), "no model is served")
 }
 

@@ -29,8 +29,15 @@ const WATCHED: Duration = Duration::from_secs(20);
 const QUEUE_BYTES: usize = 1 << 20;
 /// What a model serves, as far as a router asks.
 const SHAPE: ModelShape = ModelShape { vocab: 4096, layers: 2, hidden: 64 };
-const SERVED: Served =
-    Served { weights: [1; 32], shape: SHAPE, layout: 7, block_tokens: 16, token_bytes: 64, context_tokens: 512 };
+const SERVED: Served = Served {
+    weights: [1; 32],
+    shape: SHAPE,
+    layout: 7,
+    block_tokens: 16,
+    token_bytes: 64,
+    context_tokens: 512,
+    batch_invariant: true,
+};
 /// What the router and the workers know.
 const SECRET: &str = "of nobody but this benchmark";
 /// Looks whether all sessions have begun.

@@ -116,4 +116,5 @@ fn a_device_describes_itself() {
     let device = CpuDevice::new(model.clone(), config(&model, 16, 2, Isa::best())).expect("it starts");
     let description = device.describe();
     assert!(description.contains(&Isa::best().to_string()) && description.contains("2 thread(s)"), "{description}");
+    assert_eq!(description.contains("batch-invariant"), device.batch_invariant(), "{description}");
 }

@@ -137,6 +137,10 @@ impl Device for Paper {
         unreachable!("the test moves nothing")
     }
 
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> String {
         "paper".into()
     }
