@@ -110,3 +110,28 @@ fn nucleus(keys: &mut [Key], weights: &[u64], mass: u64) -> Option<Key> {
 fn weight_of(keys: &[Key], weights: &[u64]) -> u64 {
     keys.iter().map(|key| weights[key.token() as usize]).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_nucleus_ends_at_the_very_token(weights in prop::collection::vec(0..=WEIGHT_MAX, 1..300)) {
+            // The heavier, the more probable.
+            let row: Vec<f32> = weights.iter().map(|&weight| weight as f32).collect();
+            let keys: Vec<Key> = (0..).zip(&row).map(|(token, &logit)| Key::new(logit, token)).collect();
+            let mut sorted = keys.clone();
+            sorted.sort_unstable();
+            let mut sum = 0;
+            for key in sorted {
+                let weight = weights[key.token() as usize];
+                for mass in [sum + 1, sum + weight].into_iter().filter(|_| weight > 0) {
+                    prop_assert_eq!(nucleus(&mut keys.clone(), &weights, mass), Some(key), "{} of the sum", mass);
+                }
+                sum += weight;
+            }
+        }
+    }
+}

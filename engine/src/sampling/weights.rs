@@ -38,8 +38,10 @@ fn fill_avx2(weights: &mut Vec<u64>, row: &[f32], max: f32, scale: f32) {
 
 #[inline(always)]
 fn fill_plain(weights: &mut Vec<u64>, row: &[f32], max: f32, scale: f32) {
-    weights.clear();
-    weights.extend(row.iter().map(|&logit| weight(exponent(logit, max, scale))));
+    weights.resize(row.len(), 0);
+    for (slot, &logit) in weights.iter_mut().zip(row) {
+        *slot = weight(exponent(logit, max, scale));
+    }
 }
 
 #[cfg(test)]
