@@ -51,9 +51,9 @@ pub trait Device: Send {
     /// Memory of the pool of KV group `group`: the record of block `b` begins at `b * layout.record_bytes(group)`.
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory>;
 
-    /// Returns whether it is batch-invariant: the bits of a row depend on the tokens of its own sequence alone, not on the
-    /// other rows of a step, nor on how a prompt is cut into chunks. Where it is not, a request that is replayed, or is
-    /// asked again, may get other logits by a few bits. Tokens of equal logits are equal in any case
+    /// Returns whether it is batch-invariant: the bits of a row depend on the tokens of its own sequence alone, not on
+    /// the other rows of a step, nor on how a prompt is cut into chunks. Where it is not, a request that is replayed or
+    /// asked again may get logits that differ in some bits. Tokens of equal logits are equal in any case
     /// ([`sampling`](crate::sampling)), and a sequence that moves keeps the tokens that it has.
     fn batch_invariant(&self) -> bool;
 

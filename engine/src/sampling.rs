@@ -4,10 +4,10 @@
 //! while `index < min_tokens`; repetition, then frequency and presence penalties; temperature; `top_k`, `top_p`,
 //! `min_p`; then one draw.
 //!
-//! The token and its log probabilities are a function of the logits and of the [`Sample`], bit for bit. Weights are
-//! integers, whose sums do not depend on an order, and the randomness is a counter's. So any device makes the same token
-//! of the same logits, whatever else is in the batch and however it shares the work: `fixed` defines the numbers, `cut`
-//! and [`Sampler::sample`] what is made of them.
+//! The token and its log probabilities are a function of the logits and of the [`Sample`], bit for bit. Bias and
+//! penalties are operations in f32, each rounded once. Weights are integers, whose sums do not depend on an order, and
+//! the randomness is a counter's. So any device makes the same token of the same logits, whatever else is in the batch
+//! and however it shares the work: `fixed` defines the numbers, `cut` and [`Sampler::sample`] what is made of them.
 //!
 //! What is deliberately absent: stop strings and the end of a sequence (the scheduler's and the router's), and limits
 //! on the parameters (the router refuses what makes no sense; here no value of them panics or fails).

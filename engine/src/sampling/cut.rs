@@ -1,5 +1,5 @@
-//! `top_k`, `top_p` and `min_p` without sorting the vocabulary. The first two keep the tokens up to some last one in the
-//! order "more probable first, ties by lower token", so such a cut is one key. The third is a least weight.
+//! `top_k`, `top_p` and `min_p` without sorting the vocabulary. The first two keep the tokens up to some last one in
+//! the order "more probable first, ties by lower token", so such a cut is one key. The third is a least weight.
 //!
 //! `top_p` keeps the shortest beginning of that order whose weights have at least this share of the sum of all, rounded
 //! up. Weights are integers, so it does not matter in which order they are added.
@@ -63,8 +63,8 @@ pub(super) fn last_kept(keys: &mut Vec<Key>, row: &[f32], weights: &[u64], top_k
             weights.iter().sum()
         };
         let mass = share_above(total, share(top_p));
-        // All tokens lighter than this together weigh less than what may be left out: the nucleus has none of them. That
-        // spares most of the vocabulary the search.
+        // All tokens lighter than this together weigh less than what may be left out: the nucleus has none of them.
+        // That spares most of the vocabulary the search.
         let light = (total - mass) / top_k as u64;
         let heavy = |token: Token| weights[token as usize] >= light;
         if with_k {
@@ -118,19 +118,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_nucleus_ends_at_the_very_token(weights in prop::collection::vec(0..=WEIGHT_MAX, 1..300)) {
+        fn a_nucleus_ends_at_the_very_token(
+            weights in prop::collection::vec(1..=WEIGHT_MAX, 1..300),
+            last: prop::sample::Index,
+        ) {
             // The heavier, the more probable.
             let row: Vec<f32> = weights.iter().map(|&weight| weight as f32).collect();
             let keys: Vec<Key> = (0..).zip(&row).map(|(token, &logit)| Key::new(logit, token)).collect();
             let mut sorted = keys.clone();
             sorted.sort_unstable();
-            let mut sum = 0;
-            for key in sorted {
-                let weight = weights[key.token() as usize];
-                for mass in [sum + 1, sum + weight].into_iter().filter(|_| weight > 0) {
-                    prop_assert_eq!(nucleus(&mut keys.clone(), &weights, mass), Some(key), "{} of the sum", mass);
-                }
-                sum += weight;
+            let at = last.index(sorted.len());
+            let (before, last) = (weight_of(&sorted[..at], &weights), sorted[at]);
+            for mass in [before + 1, before + weights[last.token() as usize]] {
+                prop_assert_eq!(nucleus(&mut keys.clone(), &weights, mass), Some(last), "{} of the sum", mass);
             }
         }
     }

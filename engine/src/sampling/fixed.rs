@@ -9,12 +9,12 @@
 //! 3. [`weight`]: 2^-exponent as an integer, of which [`WEIGHT_MAX`] is 1. It takes six products of two words of 32
 //!    bits, of which the upper word is kept, six differences and two shifts.
 //!
-//! All that follows adds, compares and multiplies integers, so no order of sums changes it: a cut is a comparison with a
-//! sum of weights, and a draw is the first token, by number, at which the sum of weights passes a point.
+//! All that follows adds, compares and multiplies integers, so no order of sums changes it: a cut is a comparison with
+//! a sum of weights, and a draw is the first token, by number, at which the sum of weights passes a point.
 //!
-//! Weights are within 2^-26 of the power of two, and are cut to multiples of 1 / [`WEIGHT_MAX`]. Together with the
-//! roundings of step 1, a weight of a token that is `h` halvings below the most probable one is within `(3 h + 2) * 2^-24`
-//! of the exact one and that multiple.
+//! Weights are within 2^-26 of the power of two, as a share of it, and are cut to multiples of 1 / [`WEIGHT_MAX`].
+//! With the roundings of step 1, the weight of a token that is `h` halvings below the most probable one is within
+//! `(3 h + 2) * 2^-24` of the exact one, and that multiple.
 
 use crate::models::config::WIDTH_MAX;
 use std::f64::consts::{LN_2, LOG2_E};

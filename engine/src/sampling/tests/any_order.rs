@@ -1,5 +1,5 @@
-//! The sampler against one that works as a wide device does: many parts of the vocabulary at once, whose sums meet in any
-//! order, and thresholds that are found bit by bit, without a sort.
+//! The sampler against one that works as a wide device does: many parts of the vocabulary at once, whose sums meet in
+//! any order, and thresholds that are found bit by bit, without a sort.
 
 use super::{params, sample_of, uniform};
 use crate::sampling::cut::Key;
