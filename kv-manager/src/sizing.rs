@@ -88,36 +88,41 @@ struct Windowed {
 impl PoolDemand<'_> {
     /// Divides the memory. Errors: not even [`BLOCKS_MIN`] blocks of each group fit.
     pub fn sizes(&self) -> Result<PoolSizes, TooFewBlocks> {
-        let record_bytes: Vec<u64> =
-            (0..self.layout.groups.len()).map(|group| self.layout.record_bytes(group) as u64).collect();
-        let block_bytes: u64 = record_bytes.iter().sum();
+        let block_bytes = (0..self.layout.groups.len()).map(|group| self.layout.record_bytes(group) as u64).sum();
         let equal = whole(self.bytes / block_bytes.max(1));
         if equal < BLOCKS_MIN {
             return Err(TooFewBlocks { blocks: equal, block_bytes });
         }
-        let windowed: Vec<Option<Windowed>> = (0..record_bytes.len()).map(|group| self.windowed(group)).collect();
-        let blocks = |full: u32| windowed.iter().map(move |one| one.map_or(full, |one| one.blocks(full)));
-        let fits = |full: u32| {
-            let bytes = blocks(full).zip(&record_bytes).map(|(blocks, &bytes)| u128::from(blocks) * u128::from(bytes));
-            bytes.sum::<u128>() <= self.bytes.into()
-        };
         // The largest number that fits: bytes rise with it, and with equally many blocks they fit.
         let (mut fitting, mut beyond) = (equal, u32::MAX);
         while beyond - fitting > 1 {
             let middle = fitting + (beyond - fitting) / 2;
-            if fits(middle) {
+            if self.bytes_of(middle) <= self.bytes {
                 fitting = middle;
             } else {
                 beyond = middle;
             }
         }
-        let blocks: Vec<u32> = blocks(fitting).collect();
+        let blocks: Vec<u32> = self.blocks(fitting).collect();
         let contexts = blocks.iter().enumerate().map(|(group, &blocks)| self.context(group, blocks));
         Ok(PoolSizes {
             context_tokens: contexts.min().unwrap_or(0),
             reserve_blocks: blocks.iter().map(|&blocks| share(blocks, self.reserve_percent)).collect(),
             blocks,
         })
+    }
+
+    /// Returns the bytes of all pools if full groups have so many blocks each.
+    pub fn bytes_of(&self, full: u32) -> u64 {
+        let bytes =
+            |(group, blocks): (usize, u32)| u64::from(blocks).saturating_mul(self.layout.record_bytes(group) as u64);
+        self.blocks(full).enumerate().map(bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the blocks of each group if full ones have so many.
+    fn blocks(&self, full: u32) -> impl Iterator<Item = u32> {
+        (0..self.layout.groups.len())
+            .map(move |group| self.windowed(group).map_or(full, |windowed| windowed.blocks(full)))
     }
 
     /// Returns what the group is to have. `None`: it takes what the others leave.

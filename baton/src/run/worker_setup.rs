@@ -4,6 +4,7 @@ use super::model::{Engine, Model};
 use super::model_card::shape;
 use super::tiers;
 use crate::config::{Config, EncodeKv, Pinning};
+use crate::pools::demand;
 use ::tiers::TierParts;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
@@ -12,7 +13,7 @@ use domain::{Incarnation, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
-use kv_manager::sizing::{PoolDemand, PoolSizes, TooFewBlocks};
+use kv_manager::sizing::{PoolSizes, TooFewBlocks};
 use kv_manager::{Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
@@ -120,22 +121,12 @@ pub(super) struct Pool(PoolSizes);
 impl Pool {
     /// As the configuration gives memory. Errors: it is too little, or chunks are no whole blocks.
     pub(super) fn of(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
-        let (layout, engine) = (&model.layout, &config.engine);
+        let layout = &model.layout;
         if !config.engine.chunk_tokens.is_multiple_of(layout.block_tokens) {
             let (chunk, block) = (config.engine.chunk_tokens, layout.block_tokens);
             return Err(format!("engine.chunk_tokens: {chunk} is not a multiple of a block's {block} tokens").into());
         }
-        let demand = PoolDemand {
-            layout,
-            bytes: config.kv.device_bytes.0,
-            context: u32::try_from(model.spec.context).unwrap_or(u32::MAX),
-            running_max: engine.running_max,
-            prompts_max: engine.step_tokens_max.div_ceil(engine.chunk_tokens.max(1)),
-            chunk_tokens: engine.chunk_tokens,
-            reserve_percent: config.kv.reserve_percent,
-            pinned_percent: config.kv.pinned_percent,
-        };
-        let sizes = demand.sizes().map_err(|few| {
+        let sizes = demand(config, layout, model.spec.context).sizes().map_err(|few| {
             let TooFewBlocks { blocks, block_bytes } = few;
             format!("kv.device_bytes holds {blocks} blocks of {block_bytes} bytes; give it {}", few.needed())
         })?;
