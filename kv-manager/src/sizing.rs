@@ -88,7 +88,7 @@ struct Windowed {
 impl PoolDemand<'_> {
     /// Divides the memory. Errors: not even [`BLOCKS_MIN`] blocks of each group fit.
     pub fn sizes(&self) -> Result<PoolSizes, TooFewBlocks> {
-        let block_bytes = (0..self.layout.groups.len()).map(|group| self.layout.record_bytes(group) as u64).sum();
+        let block_bytes: u64 = (0..self.layout.groups.len()).map(|group| self.layout.record_bytes(group) as u64).sum();
         let equal = whole(self.bytes / block_bytes.max(1));
         if equal < BLOCKS_MIN {
             return Err(TooFewBlocks { blocks: equal, block_bytes });

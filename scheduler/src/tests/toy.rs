@@ -18,6 +18,8 @@ pub(crate) struct ToyKv {
     asked: usize,
     /// Tokens of each open prompt, and how far it was said to be last.
     pub(crate) prompts: BTreeMap<SeqKey, (u32, Headway)>,
+    /// Prompts whose next chunk has no blocks yet: others are about to leave them.
+    pub(crate) stuck: BTreeSet<SeqKey>,
     /// How often room was looked for.
     pub(crate) looked: u32,
     /// Sequences of which nobody takes what they made.
@@ -37,6 +39,7 @@ impl ToyKv {
             comes: vec![(0, u32::MAX)],
             asked: 0,
             prompts: BTreeMap::new(),
+            stuck: BTreeSet::new(),
             looked: 0,
             held: BTreeSet::new(),
             given_back: (blocks, BTreeSet::new(), 0),
@@ -105,7 +108,7 @@ impl KvSpace for ToyKv {
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {
         let need = tokens.div_ceil(self.block_tokens).saturating_sub(self.open[&key]);
-        if need > self.free() {
+        if need > self.free() || self.stuck.contains(&key) {
             return false;
         }
         *self.open.get_mut(&key).unwrap() += need;
