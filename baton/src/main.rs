@@ -11,6 +11,7 @@ mod model_dir;
 mod output;
 #[cfg(test)]
 mod pages;
+mod pools;
 mod progress;
 mod repacking;
 mod run;

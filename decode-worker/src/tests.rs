@@ -124,7 +124,7 @@ fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
         layout: layout.clone(),
         blocks: limits.blocks.clone(),
         weights: [0; 32],
-        reserve_blocks: 0,
+        reserve_blocks: vec![0; layout.groups.len()],
         eviction: kv_manager::EvictionPolicy::Lru,
         watermarks: kv_manager::Watermarks::default(),
         pinned_percent: 0,

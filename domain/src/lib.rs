@@ -3,6 +3,7 @@
 
 pub mod block;
 mod by_identity;
+mod claim;
 mod dtype;
 pub mod encoding;
 pub mod end;
@@ -24,6 +25,7 @@ mod versions;
 
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
+pub use claim::Claim;
 pub use dtype::Dtype;
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};

@@ -297,9 +297,9 @@ pub struct Report {
     pub open: u32,
     /// Blocks that those of them need which have no memory yet.
     pub blocks_wanted: u32,
-    /// Blocks that are free or could be evicted, in the fullest group.
+    /// Blocks that are free or could be evicted: the share of the fullest group, in blocks of the largest one.
     pub blocks_available: u32,
-    /// Blocks in that group's pool.
+    /// Blocks of the largest group.
     pub blocks_total: u32,
     /// Prompt tokens a second, as measured lately; 0: not known yet.
     pub prefill_tokens_per_s: f32,

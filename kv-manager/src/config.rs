@@ -8,6 +8,9 @@ use std::time::Duration;
 pub struct GroupConfig {
     /// Blocks in the group's pool.
     pub blocks: u32,
+    /// Blocks that opening a sequence leaves available, so that running sequences can grow. Waived while no sequence
+    /// is open: then there is none to keep them for.
+    pub reserve_blocks: u32,
     /// Sliding window in tokens, at least 1: position `p` attends to `p - window + 1 ..= p`. `None`: full attention.
     pub window: Option<u32>,
 }
@@ -18,10 +21,21 @@ impl GroupConfig {
         (u64::from(self.blocks) * u64::from(percent) / 100) as usize
     }
 
+    /// Returns how many blocks (of `block_tokens` positions) a window covers at most, wherever it begins. `None`: it
+    /// has none.
+    pub(crate) fn window_blocks(&self, block_tokens: u32) -> Option<u32> {
+        self.window.map(|window| window_blocks(window, block_tokens))
+    }
+
     /// Returns the first block (of `block_tokens` positions) that a query at `position` attends to.
     pub(crate) fn first_needed(&self, position: u32, block_tokens: u32) -> u32 {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_tokens)
     }
+}
+
+/// Returns how many blocks (of `block_tokens` positions) `window` positions cover at most, wherever they begin.
+pub(crate) fn window_blocks(window: u32, block_tokens: u32) -> u32 {
+    (window - 1).div_ceil(block_tokens) + 1
 }
 
 /// Which of the cached blocks that no sequence uses goes first when room is needed.
@@ -97,6 +111,9 @@ impl Quotas {
 pub struct KvConfig {
     /// Tokens per block, in all groups.
     pub block_tokens: u32,
+    /// Most positions of a prompt that one step computes. So many, and the window before them, are all that a prompt
+    /// in progress has in a windowed group, next to its last window.
+    pub chunk_tokens: u32,
     /// The KV groups; a [`domain::GroupId`] is an index into them.
     pub groups: Vec<GroupConfig>,
     /// Which cached blocks go first, in every group.
@@ -111,9 +128,6 @@ pub struct KvConfig {
     /// A block that was not used for so long is parked: it leaves the device for the lowest tier of this host. `None`:
     /// never.
     pub park_after: Option<Duration>,
-    /// Blocks per group that opening a sequence leaves available, so that running sequences can grow. Waived while no
-    /// sequence is open: then there is none to keep them for.
-    pub reserve_blocks: u32,
     /// Bound of the release answers kept until acknowledged. When full, the oldest is forgotten, and a repeated
     /// release of that lease is answered as invalid.
     pub answers_max: usize,

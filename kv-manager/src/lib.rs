@@ -12,11 +12,12 @@ mod manager;
 mod pins;
 mod pool;
 mod sequence;
+pub mod sizing;
 mod tenants;
 pub mod tiers;
 
 pub use config::{EvictionPolicy, GroupConfig, KvConfig, Quotas, Watermarks};
 pub use fetch::{Fetch, FetchCommand, FetchConfig, FetchError, FetchEvent, FetchState, Piece};
 pub use incarnations::{Heard, Incarnations};
-pub use manager::{Admit, CaughtUp, Grow, IndexChanges, KvManager, OfferParts, Pinned};
+pub use manager::{Admit, CaughtUp, Grow, IndexChanges, KvManager, OfferParts, Pinned, Room};
 pub use pool::GroupStats;

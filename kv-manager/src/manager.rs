@@ -9,6 +9,7 @@
 
 pub use catch_up::CaughtUp;
 pub use pins::Pinned;
+pub use room::Room;
 pub use router_reports::IndexChanges;
 
 use crate::config::{GroupConfig, KvConfig};
@@ -23,7 +24,8 @@ use domain::handoff::OfferedGroup;
 use domain::plan::{BlockCopy, BlockTable};
 use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Tenant, Time};
-use std::collections::BTreeMap;
+use room::Extent;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Answer to opening a sequence.
@@ -67,7 +69,11 @@ pub struct KvManager {
     pools: Vec<Pool>,
     index: PrefixIndex,
     sequences: BTreeMap<SeqKey, Sequence>,
-    /// Sequences that were closed, and leases that ended.
+    /// Prompts whose tables do not reach their last blocks in some group.
+    in_progress: BTreeSet<SeqKey>,
+    /// Blocks of each group that were promised to them when the last call ended.
+    promises: Vec<u32>,
+    /// Sequences that were closed, blocks that fell out of windows, promises that fell, and leases that ended.
     ended: u64,
     leases: LeaseTable,
     pins: PinTable,
@@ -93,6 +99,8 @@ impl KvManager {
             pools: groups(config.groups.len()).zip(&config.groups).map(pool).collect(),
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
+            in_progress: BTreeSet::new(),
+            promises: vec![0; config.groups.len()],
             ended: 0,
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
@@ -106,18 +114,6 @@ impl KvManager {
     /// blocks) from which a prompt could go on. Takes nothing.
     pub fn cached_tokens(&self, chain: &[BlockHash]) -> u32 {
         self.usable_blocks(chain, None) * self.config.block_tokens
-    }
-
-    /// Returns whether so many more tokens could have slots now in a sequence that takes over what is cached of
-    /// `chain`: of that nothing is given up for them.
-    pub fn has_room(&self, chain: &[BlockHash], tokens: u32) -> bool {
-        let size = self.config.block_tokens;
-        let blocks = tokens.div_ceil(size).saturating_add(self.config.reserve_blocks);
-        let hit = self.usable_blocks(chain, None);
-        self.groups().zip(&self.config.groups).all(|(group, config)| {
-            let idle = self.idle(group, chain_range(chain, config.first_needed(hit * size, size), hit));
-            blocks.saturating_add(idle) <= self.pools[at(group)].available()
-        })
     }
 
     /// Returns a count of events that gave room back. While it stands still, there is no room for a job that found
@@ -137,7 +133,9 @@ impl KvManager {
     /// out, and allocates all other blocks, or takes nothing.
     ///
     /// `leave = 1`: a prompt, whose last position at least must be computed to have logits; in windowed groups its
-    /// slots begin with the window of the first position computed. `leave = 0`: the destination of a fetch, after
+    /// slots begin with the window of the first position computed. Of a long prompt, windowed groups have those of the
+    /// first chunk and of the last window at first. [`grow`](Self::grow) takes the rest chunk by chunk, and finds room,
+    /// for what the prompt will have at once is promised to it. `leave = 0`: the destination of a fetch, after
     /// which the next position computed is `tokens`; in windowed groups its slots begin with that position's
     /// window, and nothing of it can be offered or forked before [`written`](Self::written) covers `tokens`.
     ///
@@ -152,25 +150,27 @@ impl KvManager {
         let fetch = leave == 0;
         let hit = self.usable_blocks(chain, fetch.then_some(tokens));
         let next_query = if fetch { tokens } else { hit * size };
-        let firsts: Vec<u32> =
-            self.config.groups.iter().map(|group| group.first_needed(next_query, size).min(blocks)).collect();
-
-        // With no sequence open there is nobody to keep a reserve for, and a large prompt could wait for ever.
-        let reserve = if self.sequences.is_empty() { 0 } else { self.config.reserve_blocks };
-        let fits = self.groups().zip(&firsts).all(|(group, &first)| {
-            let takes = self.idle(group, chain_range(chain, first, hit)) + (blocks - hit.max(first));
-            takes == 0 || takes.saturating_add(reserve) <= self.pools[at(group)].available()
-        });
-        if !fits {
-            let possible = self.pools.iter().zip(&self.config.groups).all(|(pool, group)| {
-                let first = if fetch { group.first_needed(tokens, size).min(blocks) } else { 0 };
-                blocks - first <= pool.total()
+        let extents: Vec<Extent> =
+            self.groups().map(|group| self.extent(group, hit, next_query, tokens, fetch)).collect();
+        if !self
+            .groups()
+            .zip(&extents)
+            .all(|(group, extent)| self.fits(group, chain_range(chain, extent.first, hit), extent))
+        {
+            let possible = self.groups().all(|group| {
+                let least = if fetch {
+                    blocks - self.extent(group, hit, next_query, tokens, true).first
+                } else {
+                    self.prompt_blocks(group, blocks)
+                };
+                least <= self.pools[at(group)].total()
             });
             return if possible { Admit::NoRoom } else { Admit::Never };
         }
 
-        let mut tables = Vec::with_capacity(firsts.len());
-        for (group, first) in self.groups().zip(firsts) {
+        let mut tables = Vec::with_capacity(extents.len());
+        let mut ends = Vec::with_capacity(extents.len());
+        for (group, Extent { first, end, ends_from, .. }) in self.groups().zip(extents) {
             let hits: Vec<_> = chain_range(chain, first, hit).iter().map(|&hash| self.cached(group, hash)).collect();
             let pool = &mut self.pools[at(group)];
             // All hits are taken before anything is allocated, lest the allocation evicts one of them.
@@ -181,8 +181,9 @@ impl KvManager {
                 }
             }
             pool.count_lookup(hits.len() as u32, candidates as u32 - hit);
-            let fresh = (hit.max(first)..blocks).map(|_| pool.allocate(tenant, &mut self.index));
+            let fresh = (hit.max(first)..end).map(|_| pool.allocate(tenant, &mut self.index));
             tables.push(BlockTable { first, blocks: hits.iter().copied().chain(fresh).collect() });
+            ends.push((ends_from..blocks).map(|_| pool.allocate(tenant, &mut self.index)).collect());
         }
         if fetch && planted_bugs::is(Bug::InFlightCountsAsHeld) {
             for (table, pool) in tables.iter().zip(&mut self.pools) {
@@ -196,6 +197,7 @@ impl KvManager {
         let sequence = Sequence {
             tenant,
             tables,
+            ends,
             blocks,
             written: cached_tokens,
             planned: cached_tokens,
@@ -205,11 +207,12 @@ impl KvManager {
             copying: Vec::new(),
         };
         self.sequences.insert(key, sequence);
-        self.assert_conserved();
+        self.note_gap(key);
+        self.settle();
         Admit::Ready { cached_tokens }
     }
 
-    /// Gives the positions below `tokens` slots, and makes those writable that no step writes yet. A block that
+    /// Gives the positions below `tokens` slots, those of a prompt's next chunk too, and makes those writable that no step writes yet. A block that
     /// another sequence shares, or that an offer froze at or below such a position, is replaced. The copies returned
     /// belong in the step that writes the positions; they are returned once. The sources stay as they are until
     /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
@@ -220,9 +223,15 @@ impl KvManager {
         let size = self.config.block_tokens;
         let sequence = self.sequence(key);
         let blocks = tokens.div_ceil(size).max(sequence.blocks);
-        let fresh = blocks - sequence.blocks;
         let stuck = |group| self.unwritable(sequence, group, tokens);
-        let fits = |group| fresh + stuck(group).count() as u32 <= self.pools[at(group)].available();
+        let fits = |group| {
+            let (from, ends_from) = (sequence.table_end(group), sequence.ends_from(group));
+            let before_ends = tokens.div_ceil(size).min(ends_from).saturating_sub(from);
+            let takes = before_ends + (blocks - sequence.blocks) + stuck(group).count() as u32;
+            // What is promised is for those that grow into it.
+            let promised = if sequence.gap(group) > 0 { 0 } else { self.promised(group) };
+            takes == 0 || takes.saturating_add(promised) <= self.pools[at(group)].available()
+        };
         if !self.groups().all(fits) {
             return Grow::NoRoom;
         }
@@ -235,7 +244,13 @@ impl KvManager {
         let mut copies = Vec::new();
         let mut broken = Vec::new();
         for (group, pool) in groups(self.pools.len()).zip(&mut self.pools) {
-            let table = &mut sequence.tables[at(group)];
+            let end = tokens.div_ceil(size).max(sequence.table_end(group));
+            let (from, ends_from) = (sequence.table_end(group), sequence.ends_from(group));
+            let (table, ends) = (&mut sequence.tables[at(group)], &mut sequence.ends[at(group)]);
+            let mut allocate = || pool.allocate(sequence.tenant, &mut self.index);
+            table.blocks.extend((from..end.min(ends_from)).map(|_| allocate()));
+            table.blocks.extend(ends.drain(..(end.clamp(ends_from, sequence.blocks) - ends_from) as usize));
+            table.blocks.extend((sequence.blocks..end).map(|_| allocate()));
             for &(_, number) in stuck.iter().filter(|(of, _)| *of == group) {
                 let to = pool.allocate(sequence.tenant, &mut self.index);
                 let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
@@ -250,12 +265,12 @@ impl KvManager {
                 sequence.copying.push(Copying { source: BlockRef { group, block: from }, start, until: tokens });
                 copies.push(BlockCopy { group, from, to });
             }
-            table.blocks.extend((0..fresh).map(|_| pool.allocate(sequence.tenant, &mut self.index)));
         }
         sequence.blocks = blocks;
         sequence.planned = unplanned.max(tokens);
+        self.note_gap(key);
         broken.into_iter().for_each(|lease| self.withdraw(lease));
-        self.assert_conserved();
+        self.settle();
         Grow::Ready(copies)
     }
 
@@ -265,11 +280,11 @@ impl KvManager {
     pub fn written(&mut self, key: SeqKey, tokens: u32, chain: &[BlockHash]) {
         let size = self.config.block_tokens;
         let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
+        let slots = groups(self.pools.len()).map(|group| sequence.table_end(group)).min().unwrap_or(0);
         assert!(
-            tokens >= sequence.written && tokens.div_ceil(size) <= sequence.blocks,
-            "{key}: {tokens} tokens are written after {} of {} blocks",
+            tokens >= sequence.written && tokens.div_ceil(size) <= slots,
+            "{key}: {tokens} tokens are written after {} of {slots} blocks",
             sequence.written,
-            sequence.blocks
         );
         // What was copied rather than computed is full with the rest.
         let full = sequence.sealed..tokens / size;
@@ -288,7 +303,9 @@ impl KvManager {
                     tier.sealed(block, pool.generation(block.block), chain[number as usize]);
                 }
             }
-            let first = group.first_needed(tokens, size).clamp(table.first, sequence.blocks);
+            let end = table.first + table.blocks.len() as u32;
+            let first = group.first_needed(tokens, size).clamp(table.first, end);
+            self.ended += u64::from(first - table.first);
             for block in table.blocks.drain(..(first - table.first) as usize) {
                 pool.leave(block, &self.index);
             }
@@ -304,7 +321,7 @@ impl KvManager {
             !done
         });
         sequence.leases.iter().for_each(|&lease| self.leases.fulfil(lease, tokens));
-        self.assert_conserved();
+        self.settle();
     }
 
     /// Returns the sequence's block tables, one per group.
@@ -323,6 +340,7 @@ impl KvManager {
         let fork = Sequence {
             tenant: sequence.tenant,
             tables: sequence.tables.clone(),
+            ends: sequence.ends.clone(),
             blocks: sequence.blocks,
             written: sequence.written,
             // What the parent has in flight beyond is not the child's.
@@ -332,34 +350,36 @@ impl KvManager {
             leases: Vec::new(),
             copying: Vec::new(),
         };
-        for (table, pool) in fork.tables.iter().zip(&mut self.pools) {
-            table.blocks.iter().for_each(|&block| pool.share(block));
+        for ((table, ends), pool) in fork.tables.iter().zip(&fork.ends).zip(&mut self.pools) {
+            table.blocks.iter().chain(ends).for_each(|&block| pool.share(block));
         }
         self.sequences.insert(child, fork);
-        self.assert_conserved();
+        self.note_gap(child);
+        self.settle();
     }
 
     /// Closes the sequence: its indexed blocks stay cached, the others are free once no live lease covers them. One
     /// that is not open is left alone, so that every path may end here.
     pub fn close(&mut self, key: SeqKey) {
         let Some(sequence) = self.sequences.remove(&key) else { return };
+        self.in_progress.remove(&key);
         self.ended += 1;
         for copy in sequence.copying {
             self.pools[at(copy.source.group)].release(copy.source.block);
         }
-        for (table, pool) in sequence.tables.iter().zip(&mut self.pools) {
+        for ((table, ends), pool) in sequence.tables.iter().zip(&sequence.ends).zip(&mut self.pools) {
             // The tail first: a block is worth nothing without those before it, so it shall be evicted before them.
-            for &block in table.blocks.iter().rev() {
+            for &block in table.blocks.iter().chain(ends).rev() {
                 pool.leave(block, &self.index);
             }
         }
-        self.assert_conserved();
+        self.settle();
     }
 
     /// Drops all cached blocks that no sequence uses, no live lease covers and no pin names.
     pub fn flush(&mut self) {
         self.pools.iter_mut().for_each(|pool| pool.flush(&mut self.index));
-        self.assert_conserved();
+        self.settle();
     }
 }
 
@@ -371,7 +391,8 @@ impl KvManager {
     /// `tokens` on into these blocks.
     ///
     /// `None`: [`KvConfig::leases_max`] leases are live, or the sequence is a copy not validated yet. Panics if the
-    /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone).
+    /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone, or in
+    /// the middle of a prompt whose windowed groups have none there yet).
     pub fn offer(
         &mut self,
         now: Time,
@@ -388,13 +409,11 @@ impl KvManager {
         let end = tokens.div_ceil(size);
         let mut groups = Vec::with_capacity(self.pools.len());
         let mut blocks = Vec::new();
-        for (number, (table, group)) in sequence.tables.iter().zip(&self.config.groups).enumerate() {
-            let first = group.first_needed(tokens, size).min(end);
-            assert!(table.first <= first && end <= sequence.blocks, "{key} has no slots for {tokens} tokens");
-            let pool = &self.pools[number];
-            let offered = &table.blocks[(first - table.first) as usize..(end - table.first) as usize];
-            let offered: Vec<_> = offered.iter().map(|&block| (block, pool.generation(block))).collect();
-            let group = GroupId(number as u16);
+        for ((group, pool), config) in self::groups(self.pools.len()).zip(&self.pools).zip(&self.config.groups) {
+            let first = config.first_needed(tokens, size).min(end);
+            let slot = |number| sequence.block(group, number).map(|block| (block, pool.generation(block)));
+            let offered: Option<Vec<_>> = (first..end).map(slot).collect();
+            let offered = offered.unwrap_or_else(|| panic!("{key} has no slots for {tokens} tokens"));
             blocks.extend(offered.iter().map(|&(block, generation)| (BlockRef { group, block }, generation)));
             groups.push(OfferedGroup { first, blocks: offered });
         }
@@ -408,7 +427,7 @@ impl KvManager {
         }
         sequence.leases.retain(|&given| self.leases.get(given).is_some());
         sequence.leases.push(lease);
-        self.assert_conserved();
+        self.settle();
         Some(OfferParts { lease, ready, groups })
     }
 
@@ -506,7 +525,7 @@ impl KvManager {
             assert_eq!(pool.generation(block.block), generation, "{block:?} was reused under a live lease");
             pool.unlease(block.block, id);
         }
-        self.assert_conserved();
+        self.settle();
     }
 }
 
@@ -566,8 +585,16 @@ impl KvManager {
             self.pools.iter().map(|pool| vec![Holders::default(); pool.total() as usize]).collect();
         for (key, sequence) in &self.sequences {
             for (table, holders) in sequence.tables.iter().zip(&mut holders) {
-                assert_eq!(table.first + table.blocks.len() as u32, sequence.blocks, "{key}: tables end together");
                 table.blocks.iter().for_each(|block| holders[block.0 as usize].users += 1);
+            }
+            for (ends, holders) in sequence.ends.iter().zip(&mut holders) {
+                ends.iter().for_each(|block| holders[block.0 as usize].users += 1);
+            }
+            for (group, config) in self.groups().zip(&self.config.groups) {
+                let (end, ends_from) = (sequence.table_end(group), sequence.ends_from(group));
+                let is_whole = end == ends_from && sequence.ends[at(group)].is_empty();
+                assert!(end <= ends_from, "{key}: a table reaches into the last blocks");
+                assert!(is_whole || config.window.is_some(), "{key}: a table of a full group ends early");
             }
             for copy in &sequence.copying {
                 holders[at(copy.source.group)][copy.source.block.0 as usize].copies += 1;
@@ -588,6 +615,11 @@ impl KvManager {
                 holders[at(block.group)][block.block.0 as usize].leases.push(id);
             }
         }
+        for (key, sequence) in &self.sequences {
+            let has_gap = self.groups().any(|group| sequence.gap(group) > 0);
+            assert_eq!(self.in_progress.contains(key), has_gap, "{key} and its gaps");
+        }
+        assert!(self.in_progress.iter().all(|key| self.sequences.contains_key(key)), "what is closed has no gap");
         self.pools.iter().zip(&holders).for_each(|(pool, holders)| pool.check(holders, &self.index, &self.pins));
         self.leases.check();
         self.pins.check();
@@ -598,8 +630,14 @@ impl KvManager {
         }
     }
 
-    fn assert_conserved(&self) {
+    /// Ends a call that changed something: asserts the conservation law, and counts promises that fell.
+    fn settle(&mut self) {
         self.pools.iter().for_each(Pool::assert_conserved);
+        for group in groups(self.pools.len()) {
+            let promised = self.promised(group);
+            let before = std::mem::replace(&mut self.promises[at(group)], promised);
+            self.ended += u64::from(promised < before);
+        }
     }
 }
 
@@ -615,12 +653,6 @@ impl KvManager {
 
     fn cached(&self, group: GroupId, hash: BlockHash) -> domain::BlockId {
         self.index.get(group, hash).expect("the prefix was found usable")
-    }
-
-    /// Returns how many of these blocks, which are cached, could be given up.
-    fn idle(&self, group: GroupId, hits: &[BlockHash]) -> u32 {
-        let pool = &self.pools[at(group)];
-        hits.iter().filter(|&&hash| pool.is_evictable(self.cached(group, hash))).count() as u32
     }
 
     /// Returns the largest number of blocks at the head of `chain` from whose end a sequence can go on. Every full
@@ -665,11 +697,9 @@ impl KvManager {
     fn unwritable<'a>(&'a self, sequence: &'a Sequence, group: GroupId, tokens: u32) -> impl Iterator<Item = u32> + 'a {
         let size = self.config.block_tokens;
         let pool = &self.pools[at(group)];
-        let table = &sequence.tables[at(group)];
-        let numbers = (sequence.planned.max(sequence.written) / size).max(table.first)
-            ..tokens.div_ceil(size).min(sequence.blocks);
+        let numbers = sequence.planned.max(sequence.written) / size..tokens.div_ceil(size).min(sequence.blocks);
         numbers.filter(move |&number| {
-            let block = table.blocks[(number - table.first) as usize];
+            let Some(block) = sequence.block(group, number) else { return false };
             let last = tokens.min((number + 1) * size) - 1;
             let frozen = |lease: &LeaseId| self.leases.get(*lease).is_some_and(|lease| lease.tokens <= last);
             pool.is_shared(block) || pool.leases(block).iter().any(frozen)
@@ -707,6 +737,7 @@ mod explore;
 mod lifts;
 mod parking;
 mod pins;
+mod room;
 mod router_reports;
 #[cfg(test)]
 mod tests;

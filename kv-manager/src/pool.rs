@@ -410,6 +410,23 @@ impl Pool {
         self.blocks[id.0 as usize].users > 1
     }
 
+    /// Returns whether a sequence uses the block.
+    pub(crate) fn is_used(&self, id: BlockId) -> bool {
+        self.blocks[id.0 as usize].users > 0
+    }
+
+    /// Returns whether the block can be had by others once the one sequence that uses it leaves it, unless a tier
+    /// reads it just then.
+    pub(crate) fn is_sole(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id.0 as usize];
+        block.users == 1 && block.leases.is_empty() && !block.pinned
+    }
+
+    /// Returns the number of blocks that pins name.
+    pub(crate) fn pinned(&self) -> u32 {
+        self.pinned
+    }
+
     /// Returns whether the block is cached, no live lease covers it and no pin names it.
     pub(crate) fn is_idle(&self, id: BlockId) -> bool {
         self.order.contains(id)

@@ -1,16 +1,21 @@
 //! What the manager knows of one open sequence.
 
 use domain::plan::BlockTable;
-use domain::{BlockRef, LeaseId, Tenant};
+use domain::{BlockId, BlockRef, GroupId, LeaseId, Tenant};
 
 /// An open sequence: its blocks and how far they are written.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     /// Whose it is.
     pub(crate) tenant: Tenant,
-    /// One table per group; all end at block `blocks`.
+    /// One table per group. In full groups, and in windowed ones once the prompt has come so far, it ends at block
+    /// `blocks`.
     pub(crate) tables: Vec<BlockTable>,
-    /// The positions below `blocks * block_tokens` have slots (save those that fell out of a window).
+    /// Per group, the last blocks of a prompt whose table does not reach them yet. They are taken with the first ones,
+    /// since an offer names them. Those between the table and these are taken chunk by chunk.
+    pub(crate) ends: Vec<Vec<BlockId>>,
+    /// The positions below `blocks * block_tokens` have slots, or will have them when a step writes them (save those
+    /// that fell out of a window).
     pub(crate) blocks: u32,
     /// Positions below this are written and valid.
     pub(crate) written: u32,
@@ -38,6 +43,33 @@ pub(crate) struct Copying {
 }
 
 impl Sequence {
+    /// Returns the block behind the last one of the group's table.
+    pub(crate) fn table_end(&self, group: GroupId) -> u32 {
+        let table = &self.tables[usize::from(group.0)];
+        table.first + table.blocks.len() as u32
+    }
+
+    /// Returns the number of the first of the group's last blocks that are not in its table.
+    pub(crate) fn ends_from(&self, group: GroupId) -> u32 {
+        self.blocks - self.ends[usize::from(group.0)].len() as u32
+    }
+
+    /// Returns how many blocks of the group are not taken yet: those between its table and its last ones.
+    pub(crate) fn gap(&self, group: GroupId) -> u32 {
+        self.ends_from(group) - self.table_end(group)
+    }
+
+    /// Returns block `number` of the group. `None`: it is not taken yet, or fell out of the window.
+    pub(crate) fn block(&self, group: GroupId, number: u32) -> Option<BlockId> {
+        let of = usize::from(group.0);
+        let (blocks, first) = if number < self.table_end(group) {
+            (&self.tables[of].blocks, self.tables[of].first)
+        } else {
+            (&self.ends[of], self.ends_from(group))
+        };
+        blocks.get(number.checked_sub(first)? as usize).copied()
+    }
+
     /// Returns whether all that it holds is written by the engine here or was validated.
     pub(crate) fn is_validated(&self) -> bool {
         self.written >= self.fetched

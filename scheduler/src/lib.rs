@@ -10,7 +10,7 @@ mod tests;
 pub use config::{ConfigError, SchedulerConfig};
 pub use scheduler::Scheduler;
 
-use domain::{SeqKey, Time};
+use domain::{Claim, SeqKey, Time};
 
 /// What a job waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl Job {
         if let Kind::Loading { tokens } = self.kind { tokens } else { self.tokens }
     }
 
-    /// Tokens that it will take room for: whole blocks.
-    fn room_tokens(&self, block_tokens: u32) -> u64 {
-        u64::from(self.roomless_tokens()).next_multiple_of(block_tokens.into())
+    /// Room that it will take: whole blocks.
+    fn claim(&self, block_tokens: u32) -> Claim {
+        Claim::of_job(u64::from(self.roomless_tokens()).next_multiple_of(block_tokens.into()))
     }
 }
 
@@ -71,8 +71,8 @@ pub enum Admitted {
     Load {
         /// The job.
         job: Job,
-        /// Tokens that jobs before it will take room for.
-        before: u64,
+        /// Room that jobs before it will take.
+        before: Claim,
     },
     /// The sequence that is fetched has its memory, and keeps its running room until it is removed.
     TakeOver {
@@ -114,12 +114,12 @@ pub struct Headway {
 /// KV memory as the scheduler sees it.
 pub trait KvSpace {
     /// Opens slots for the first `tokens` positions of `key`, all or nothing, so that a prompt in progress never runs
-    /// out. It does so only if there is room for `before` more tokens next to them.
-    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened;
+    /// out. It does so only if there is room for `before` next to them.
+    fn open(&mut self, key: SeqKey, tokens: u32, before: Claim) -> Opened;
 
     /// Returns whether [`open`](Self::open) would find room. Also `true` if waiting is of no use: no job is to have
     /// room before, and nothing is under way that gives any back.
-    fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool;
+    fn has_room(&mut self, key: SeqKey, tokens: u32, before: Claim) -> bool;
 
     /// Returns a count of whatever gave room back, and of times that sequences began or ceased to be held. While it
     /// stands still, jobs that found no room are not worth another look.
@@ -130,8 +130,9 @@ pub trait KvSpace {
     /// step computes already.
     fn reach(&mut self, key: SeqKey, computed: u32, work: &[Work]) -> Headway;
 
-    /// Opens slots for the first `tokens` positions of an open sequence. The last of them is writable. `false`: there
-    /// is no room.
+    /// Opens slots for the first `tokens` positions of an open sequence. The last of them is writable. Asked before
+    /// each token and each chunk. `false`: there is no room, for a chunk not just now: a prompt in progress has its
+    /// room, but others may be about to leave it.
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool;
 
     /// Returns whether a decoding sequence gets no token for now, since its router takes no output. It keeps its

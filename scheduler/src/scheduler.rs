@@ -6,7 +6,7 @@ mod explore;
 use crate::queue::{Age, Position, Queue};
 use crate::{Added, Admitted, Headway, Job, Kind, KvSpace, Opened, Schedule, SchedulerConfig, Work};
 use domain::planted_bugs::{self, Bug};
-use domain::{SeqKey, Time};
+use domain::{Claim, SeqKey, Time};
 use std::collections::{BTreeMap, HashMap};
 
 /// A prompt in progress. It is never preempted: its blocks may be under a lease, and what it holds is all it needs.
@@ -27,13 +27,13 @@ struct Budget {
 /// What jobs will have that stand before another one in the queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    tokens: u64,
+    claim: Claim,
     samples: u32,
 }
 
 impl Before {
     fn add(&mut self, job: &Job, block_tokens: u32) {
-        self.tokens += job.room_tokens(block_tokens);
+        self.claim += job.claim(block_tokens);
         // What waits for a load does not run next.
         if !matches!(job.kind, Kind::Loading { .. }) {
             self.samples += u32::from(job.samples);
@@ -153,8 +153,8 @@ impl Scheduler {
                 continue;
             }
             match job.kind {
-                Kind::Load if kv.has_room(job.key, job.tokens, before.tokens) => {
-                    return Some(Admitted::Load { job, before: before.tokens });
+                Kind::Load if kv.has_room(job.key, job.tokens, before.claim) => {
+                    return Some(Admitted::Load { job, before: before.claim });
                 }
                 Kind::Load => {
                     self.short = Some((place, kv.given_back()));
@@ -241,23 +241,19 @@ impl Scheduler {
         computed.map(|(_, job)| u64::from(job.roomless_tokens())).sum::<u64>() + begun
     }
 
-    /// Returns for how many tokens the waiting jobs will take room. Preempted sequences that are held wait for none.
-    pub fn queued_tokens(&self, is_held: impl Fn(SeqKey) -> bool) -> u64 {
-        self.room_tokens(self.waiting.iter(), is_held)
+    /// Returns the room that the waiting jobs will take. Preempted sequences that are held wait for none.
+    pub fn queued(&self, is_held: impl Fn(SeqKey) -> bool) -> Claim {
+        self.claim(self.waiting.iter(), is_held)
     }
 
-    /// Returns for how many tokens the jobs before this one will take room, those that are held aside.
-    pub fn tokens_before(&self, key: SeqKey, is_held: impl Fn(SeqKey) -> bool) -> u64 {
-        self.room_tokens(self.waiting.iter().take_while(|(_, job)| job.key != key), is_held)
+    /// Returns the room that the jobs before this one will take, those that are held aside.
+    pub fn claim_before(&self, key: SeqKey, is_held: impl Fn(SeqKey) -> bool) -> Claim {
+        self.claim(self.waiting.iter().take_while(|(_, job)| job.key != key), is_held)
     }
 
-    fn room_tokens<'a>(
-        &self,
-        jobs: impl Iterator<Item = (Position, &'a Job)>,
-        is_held: impl Fn(SeqKey) -> bool,
-    ) -> u64 {
+    fn claim<'a>(&self, jobs: impl Iterator<Item = (Position, &'a Job)>, is_held: impl Fn(SeqKey) -> bool) -> Claim {
         let wants = jobs.filter(|&(place, job)| !(place.is_preempted() && is_held(job.key)));
-        wants.map(|(_, job)| job.room_tokens(self.config.block_tokens)).sum()
+        wants.map(|(_, job)| job.claim(self.config.block_tokens)).sum()
     }
 
     /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield,
@@ -308,7 +304,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives a prompt its next chunk, unless it waits for what others compute or load. `false`: the budget does not
+    /// Gives a prompt its next chunk, unless it waits for what others compute, load or are about to leave. `false`: the budget does not
     /// reach the prompt's next block boundary or its end, and no job behind it may overtake.
     fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let Prompt { job, computed } = self.prompts[at];
@@ -318,9 +314,13 @@ impl Scheduler {
         if reach.until <= reach.computed {
             return true;
         }
-        let work = self.chunk(&job, reach, budget);
-        schedule.work.extend(work);
-        work.is_some()
+        let Some(work) = self.chunk(&job, reach, *budget) else { return false };
+        if kv.grow(job.key, work.start + work.count) {
+            budget.tokens -= work.count;
+            budget.samples -= u32::from(work.samples);
+            schedule.work.push(work);
+        }
+        true
     }
 
     /// Admits prompts in the order of the queue. Not in a step that preempted: what was just taken away would go
@@ -361,7 +361,7 @@ impl Scheduler {
     /// Opens the sequence of a job, which leaves the queue then, or for good if it can never run.
     fn open(&mut self, kv: &mut dyn KvSpace, place: Position, job: &Job, before: Before) -> Opened {
         let possible = self.is_possible(job);
-        let opened = if possible { kv.open(job.key, job.tokens, before.tokens) } else { Opened::Never };
+        let opened = if possible { kv.open(job.key, job.tokens, before.claim) } else { Opened::Never };
         match opened {
             Opened::NoRoom => self.short = Some((place, kv.given_back())),
             Opened::Ready { .. } => self.leave(place),
@@ -397,8 +397,8 @@ impl Scheduler {
         self.decoding.len() as u32 + samples + before.samples + u32::from(job.samples) <= self.config.running_max
     }
 
-    /// Takes the next chunk of a prompt from the budget, if that reaches the prompt's next block boundary or its end.
-    fn chunk(&self, job: &Job, Headway { computed, until }: Headway, budget: &mut Budget) -> Option<Work> {
+    /// Returns the next chunk of a prompt, if the budget reaches the prompt's next block boundary or its end.
+    fn chunk(&self, job: &Job, Headway { computed, until }: Headway, budget: Budget) -> Option<Work> {
         let left = job.tokens.min(until) - computed;
         let reach = computed + left.min(self.config.chunk_tokens).min(budget.tokens);
         let ends = reach == job.tokens && u32::from(job.samples) <= budget.samples;
@@ -413,8 +413,6 @@ impl Scheduler {
             return None;
         }
         let samples = if ends { job.samples } else { 0 };
-        budget.tokens -= end - computed;
-        budget.samples -= u32::from(samples);
         Some(Work { key: job.key, start: computed, count: end - computed, samples })
     }
 

@@ -448,7 +448,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         layout: options.layout.clone(),
         blocks: options.limits(id).blocks,
         weights: [7; 32],
-        reserve_blocks: options.reserve,
+        reserve_blocks: vec![options.reserve; options.layout.groups.len()],
         eviction: EvictionPolicy::S3Fifo,
         watermarks: Watermarks::default(),
         pinned_percent: options.pinned_percent,

@@ -227,7 +227,7 @@ fn config(layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig {
         layout: layout.clone(),
         blocks: limits.blocks.clone(),
         weights: [0; 32],
-        reserve_blocks: 0,
+        reserve_blocks: vec![0; layout.groups.len()],
         eviction: EvictionPolicy::Lru,
         watermarks: Watermarks::default(),
         pinned_percent: 0,

@@ -19,8 +19,8 @@ pub struct WorkerConfig {
     pub blocks: Vec<u32>,
     /// Digest of the weights: with the layout and a tenant it gives the scope of block identities.
     pub weights: [u8; 32],
-    /// Blocks per group that prompts leave to running sequences.
-    pub reserve_blocks: u32,
+    /// Of those, the blocks that prompts leave to running sequences.
+    pub reserve_blocks: Vec<u32>,
     /// Which cached blocks go first when room is needed.
     pub eviction: kv_manager::EvictionPolicy,
     /// When blocks go to tiers that are written back.

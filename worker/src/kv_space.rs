@@ -2,11 +2,10 @@
 
 use crate::attempts::Attempts;
 use crate::loading::{Loads, Pace};
-use crate::room::has_room;
 use crate::sequence::Sequence;
 use crate::sessions::Sessions;
 use domain::plan::BlockCopy;
-use domain::{SeqKey, Tenant, Time};
+use domain::{Claim, SeqKey, Tenant, Time};
 use kv_manager::{Admit, CaughtUp, Grow, KvManager};
 use scheduler::{Headway, KvSpace, Opened, Work};
 use std::collections::HashMap;
@@ -40,13 +39,14 @@ impl Space<'_> {
 }
 
 impl KvSpace for Space<'_> {
-    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened {
+    fn open(&mut self, key: SeqKey, tokens: u32, before: Claim) -> Opened {
         // The last token of a prompt is computed in any case, unless the prompt is fetched.
         let (chain, tenant, leave) = match self.sequences.get(&key) {
             Some(sequence) => (&sequence.chain[..], sequence.scope.tenant(), u32::from(!sequence.fetching)),
             None => (&[][..], Tenant::UNKNOWN, 1),
         };
-        if before > 0 && !has_room(self.kv, chain, tokens.saturating_sub(self.kv.cached_tokens(chain)), before) {
+        let missing = tokens.saturating_sub(self.kv.cached_tokens(chain));
+        if !before.is_none() && !self.kv.has_room(chain, missing, before) {
             return Opened::NoRoom;
         }
         match self.kv.open(key, tenant, chain, tokens, leave) {
@@ -56,12 +56,12 @@ impl KvSpace for Space<'_> {
         }
     }
 
-    fn has_room(&mut self, key: SeqKey, tokens: u32, before: u64) -> bool {
+    fn has_room(&mut self, key: SeqKey, tokens: u32, before: Claim) -> bool {
         let chain = self.sequences.get(&key).map_or(&[][..], |sequence| &sequence.chain);
         let missing = tokens.saturating_sub(self.kv.cached_tokens(chain));
         // Whatever runs, is loaded or is fetched from another worker is open.
-        let frees_room = before > 0 || self.kv.sequences_open() + self.kv.leases_live() > 0;
-        !frees_room || has_room(self.kv, chain, missing, before)
+        let frees_room = !before.is_none() || self.kv.sequences_open() + self.kv.leases_live() > 0;
+        !frees_room || self.kv.has_room(chain, missing, before)
     }
 
     fn given_back(&mut self) -> u64 {

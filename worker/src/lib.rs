@@ -22,7 +22,6 @@ mod prompt_sources;
 mod reports;
 mod retry;
 mod role;
-mod room;
 mod sequence;
 mod serve;
 mod sessions;

@@ -134,7 +134,7 @@ impl Offers {
         let key = SeqKey { request, epoch, choice: ASKED };
         let tokens = core.kv.cached_tokens(chain);
         let chain = &chain[..(tokens / core.config.layout.block_tokens) as usize];
-        let room = core.queued_tokens() == 0 || core.has_room_beside(chain, 0);
+        let room = core.queued().is_none() || core.has_room_beside(chain, 0);
         let opened = tokens > 0 && room && core.kv.open(key, Tenant::UNKNOWN, chain, tokens, 0) != Admit::NoRoom;
         let parts = opened.then(|| core.kv.offer(now, key, tokens, duration, now + core.config.offer_max)).flatten();
         core.kv.close(key);

@@ -70,7 +70,7 @@ impl Reports {
 fn state(core: &WorkerState) -> Report {
     let token_bytes = core.config.layout.stored_token_bytes();
     let (waiting, waiting_tokens) = core.waiting();
-    let fullest = core.kv.stats().into_iter().min_by_key(kv_manager::GroupStats::available);
+    let room = core.kv.room();
     Report {
         incarnation: core.config.incarnation,
         role: core.role,
@@ -81,8 +81,8 @@ fn state(core: &WorkerState) -> Report {
         running_max: core.config.scheduler.running_max,
         open: core.attempts.live_choices(),
         blocks_wanted: core.blocks_wanted(),
-        blocks_available: fullest.as_ref().map_or(0, |group| group.available()),
-        blocks_total: fullest.as_ref().map_or(0, |group| group.total),
+        blocks_available: room.available,
+        blocks_total: room.total,
         prefill_tokens_per_s: core.rates.prefill_tokens_per_s,
         decode_step_s: core.rates.decode_step_s,
         fetch_bytes_per_s: core.rates.fetch_bytes_per_s,

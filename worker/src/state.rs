@@ -8,14 +8,13 @@ use crate::loading::{Lifts, Loader, Loads, Pace, predicted_load_s};
 use crate::measured_rates::Rates;
 use crate::meters::Meters;
 use crate::prompt_sources::{Share, Source, Sources};
-use crate::room::has_room;
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
-use domain::{BlockHash, Choice, End, Epoch, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
+use domain::{BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler};
@@ -68,18 +67,21 @@ pub struct WorkerState {
 
 impl WorkerState {
     pub(crate) fn new(config: WorkerConfig, transport: Box<dyn Transport>) -> Self {
-        let windows = config.layout.groups.iter().map(|group| group.window);
-        let groups =
-            config.blocks.iter().zip(windows).map(|(&blocks, window)| GroupConfig { blocks, window }).collect();
+        let group = |((&blocks, &reserve_blocks), group): ((&u32, &u32), &KvGroup)| GroupConfig {
+            blocks,
+            reserve_blocks,
+            window: group.window,
+        };
+        let groups = config.blocks.iter().zip(&config.reserve_blocks).zip(&config.layout.groups).map(group).collect();
         let kv = KvManager::new(KvConfig {
             block_tokens: config.layout.block_tokens,
+            chunk_tokens: config.scheduler.chunk_tokens,
             groups,
             eviction: config.eviction,
             watermarks: config.watermarks,
             pinned_percent: config.pinned_percent,
             quotas: config.quotas,
             park_after: config.park_after,
-            reserve_blocks: config.reserve_blocks,
             answers_max: ANSWERS_MAX,
             leases_max: LEASES_MAX,
         });
@@ -164,12 +166,12 @@ impl WorkerState {
     /// Returns whether there is room for `tokens` of a prompt with this chain, in addition to what is cached of it and
     /// to the room of all jobs that wait. A caller that does not wait in the queue asks this before it takes room.
     pub(crate) fn has_room_beside(&self, chain: &[BlockHash], tokens: u32) -> bool {
-        has_room(&self.kv, chain, tokens, self.queued_tokens())
+        self.kv.has_room(chain, tokens, self.queued())
     }
 
-    /// Returns for how many tokens the waiting jobs will take room.
-    pub(crate) fn queued_tokens(&self) -> u64 {
-        self.scheduler.queued_tokens(|key| self.is_held(key))
+    /// Returns the room that the waiting jobs will take.
+    pub(crate) fn queued(&self) -> Claim {
+        self.scheduler.queued(|key| self.is_held(key))
     }
 
     /// Returns how many blocks are missing for sequences without memory that will decode here: those that wait, and

@@ -316,7 +316,8 @@ tree! {
     /// The KV cache on the device.
     kv: Kv {
         /// Memory of each worker's KV pools, in bytes. Raise it to run more or longer sequences and to keep more cached
-        /// prefixes.
+        /// prefixes. Layers with an attention window get what `engine.running_max` sequences need, or an eighth of the
+        /// tokens of the others.
         device_bytes: Bytes = Bytes(1 << 30),
         /// Percentage of the pools that prompts leave free for running sequences, at most 90. Raise it if
         /// `baton_preemptions_total` grows.

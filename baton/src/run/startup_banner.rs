@@ -53,7 +53,7 @@ pub(super) fn serve(
         console = console(listeners.ops.as_ref())?,
         name = card.name,
         unnamed = unnamed(config, &card.name),
-        context = pool.context_tokens,
+        context = pool.context_tokens(),
         prefill = workers[0],
         decode = workers[1],
         device = setups[0].device(),
@@ -107,7 +107,7 @@ pub(super) fn worker(
         lanes = lanes(&peer.address),
         name = peer.name,
         id = peer.id.0,
-        context = pool.context_tokens,
+        context = pool.context_tokens(),
         device = setup.device(),
     ))
 }

@@ -4,6 +4,7 @@ use super::model::{Engine, Model};
 use super::model_card::shape;
 use super::tiers;
 use crate::config::{Config, EncodeKv, Pinning};
+use crate::pools::demand;
 use ::tiers::TierParts;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
@@ -12,6 +13,7 @@ use domain::{Incarnation, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
+use kv_manager::sizing::{PoolSizes, TooFewBlocks};
 use kv_manager::{Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
@@ -21,9 +23,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
 use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
-
-/// Fewest blocks that a pool is worth starting with.
-const BLOCKS_MIN: u32 = 4;
 
 /// Which worker it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +79,7 @@ impl WorkerSetup {
             device,
             inbox,
             tiers,
-            context_tokens: pool.context_tokens,
+            context_tokens: pool.context_tokens(),
             shape: shape(&model.spec),
         })
     }
@@ -117,12 +116,7 @@ fn make_role(role: Role) -> Box<dyn worker::Role> {
 }
 
 /// Sizes of a worker's pools and what follows from them.
-pub(super) struct Pool {
-    blocks: u32,
-    reserve_blocks: u32,
-    /// Longest sequence that the model and the pools allow.
-    pub(super) context_tokens: u32,
-}
+pub(super) struct Pool(PoolSizes);
 
 impl Pool {
     /// As the configuration gives memory. Errors: it is too little, or chunks are no whole blocks.
@@ -132,27 +126,23 @@ impl Pool {
             let (chunk, block) = (config.engine.chunk_tokens, layout.block_tokens);
             return Err(format!("engine.chunk_tokens: {chunk} is not a multiple of a block's {block} tokens").into());
         }
-        // Every group has as many blocks, so that none is full much before the others.
-        let block_bytes: usize = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).sum();
-        let blocks = u32::try_from(config.kv.device_bytes.0 / block_bytes as u64).unwrap_or(u32::MAX);
-        if blocks < BLOCKS_MIN {
-            let needed = block_bytes * BLOCKS_MIN as usize;
-            return Err(
-                format!("kv.device_bytes holds {blocks} blocks of {block_bytes} bytes; give it {needed}").into()
-            );
-        }
-        let reserve_blocks = (u64::from(blocks) * u64::from(config.kv.reserve_percent) / 100) as u32;
-        // Pins never keep a prompt out for good.
-        let pinned_blocks = (u64::from(blocks) * u64::from(config.kv.pinned_percent) / 100) as u32;
-        let pool_tokens = (blocks - reserve_blocks - pinned_blocks).saturating_mul(layout.block_tokens);
-        let context_tokens = pool_tokens.min(u32::try_from(model.spec.context).unwrap_or(u32::MAX));
-        if (context_tokens as usize) < model.spec.context {
+        let sizes = demand(config, layout, model.spec.context).sizes().map_err(|few| {
+            let TooFewBlocks { blocks, block_bytes } = few;
+            format!("kv.device_bytes holds {blocks} blocks of {block_bytes} bytes; give it {}", few.needed())
+        })?;
+        if (sizes.context_tokens as usize) < model.spec.context {
             tracing::warn!(
-                "contexts are limited to {context_tokens} of the model's {} tokens by kv.device_bytes",
+                "contexts are limited to {} of the model's {} tokens by kv.device_bytes",
+                sizes.context_tokens,
                 model.spec.context
             );
         }
-        Ok(Self { blocks, reserve_blocks, context_tokens })
+        Ok(Self(sizes))
+    }
+
+    /// Returns the longest sequence that the model and the pools allow, in tokens.
+    pub(super) fn context_tokens(&self) -> u32 {
+        self.0.context_tokens
     }
 }
 
@@ -162,8 +152,8 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
     let limits = DeviceLimits {
         rows_max: config.engine.step_tokens_max as usize,
         samples_max: samples_max(config) as usize,
-        context_max: pool.context_tokens as usize,
-        blocks: vec![pool.blocks; layout.groups.len()],
+        context_max: pool.context_tokens() as usize,
+        blocks: pool.0.blocks.clone(),
     };
     Ok(match &model.engine {
         Engine::Cpu(weights) => {
@@ -253,9 +243,9 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         incarnation: incarnation(),
         name: who.name.clone(),
         layout: model.layout.clone(),
-        blocks: vec![pool.blocks; model.layout.groups.len()],
+        blocks: pool.0.blocks.clone(),
         weights: model.digest,
-        reserve_blocks: pool.reserve_blocks,
+        reserve_blocks: pool.0.reserve_blocks.clone(),
         eviction: config.kv.eviction.into(),
         pinned_percent: config.kv.pinned_percent,
         quotas: Quotas {

@@ -3,7 +3,7 @@
 
 use super::{KvManager, at, groups, not_open};
 use crate::sequence::Copying;
-use domain::plan::BlockCopy;
+use domain::plan::{BlockCopy, BlockTable};
 use domain::{BlockHash, BlockRef, SeqKey};
 
 /// How far a sequence came by what is cached.
@@ -20,7 +20,8 @@ impl KvManager {
     /// from which it can go on, with at least one position left to compute. `None`: there is none. `chain` has the
     /// identities of its full blocks. No step in flight contains the sequence.
     ///
-    /// Its own blocks there are given back, so this never needs room. Those that an offer of it promised stay, as
+    /// Its own blocks there are given back, and what it has not taken yet was promised to it, so this always finds
+    /// room. Those that an offer of it promised stay, as
     /// their reader knows them by number: they are filled by the copies returned, whose sources stay as they are
     /// until [`written`](Self::written) says that a position behind them is.
     pub fn catch_up(&mut self, key: SeqKey, chain: &[BlockHash], tokens: u32) -> Option<CaughtUp> {
@@ -31,35 +32,50 @@ impl KvManager {
         let done = sequence.written / size;
         let mut copies = Vec::new();
         for ((group, pool), config) in groups(self.pools.len()).zip(&mut self.pools).zip(&self.config.groups) {
-            let table = &mut sequence.tables[at(group)];
-            let first = config.first_needed(hit * size, size).clamp(table.first, hit);
+            let first = config.first_needed(hit * size, size).clamp(sequence.tables[at(group)].first, hit);
             let taken = done.max(first)..hit;
-            for number in taken.clone() {
+            let before = sequence.table_end(group);
+            let mut blocks = Vec::new();
+            for number in first..hit.max(before) {
+                let own = sequence.block(group, number);
+                if !taken.contains(&number) {
+                    blocks.push(own.expect("a table has no gap"));
+                    continue;
+                }
                 let hash = chain[number as usize];
                 let from = self.index.get(group, hash).expect("the run was found reachable");
                 for tier in self.tiers.values_mut() {
                     tier.hit(BlockRef { group, block: from }, pool.generation(from), hash);
                 }
-                let own = &mut table.blocks[(number - table.first) as usize];
                 let promised = |id| self.leases.get(id).is_some_and(|lease| lease.key == key);
-                if pool.leases(*own).iter().any(|&id| promised(id)) {
-                    pool.hold(from);
-                    let source = BlockRef { group, block: from };
-                    sequence.copying.push(Copying { source, start: number * size, until });
-                    copies.push(BlockCopy { group, from, to: *own });
-                } else {
-                    pool.share(from);
-                    pool.leave(std::mem::replace(own, from), &self.index);
+                match own {
+                    Some(own) if pool.leases(own).iter().any(|&id| promised(id)) => {
+                        pool.hold(from);
+                        let source = BlockRef { group, block: from };
+                        sequence.copying.push(Copying { source, start: number * size, until });
+                        copies.push(BlockCopy { group, from, to: own });
+                        blocks.push(own);
+                    }
+                    own => {
+                        pool.share(from);
+                        own.into_iter().for_each(|own| pool.leave(own, &self.index));
+                        blocks.push(from);
+                    }
                 }
             }
-            for block in table.blocks.drain(..(first - table.first) as usize) {
+            let reached = hit.max(before).saturating_sub(sequence.ends_from(group)) as usize;
+            sequence.ends[at(group)].drain(..reached);
+            let table = &mut sequence.tables[at(group)];
+            for &block in table.blocks.iter().take((first - table.first) as usize) {
                 pool.leave(block, &self.index);
             }
-            table.first = first;
+            self.ended += u64::from(first - table.first);
+            *table = BlockTable { first, blocks };
             pool.count_lookup(taken.len() as u32, 0);
         }
         sequence.written = hit * size;
-        self.assert_conserved();
+        self.note_gap(key);
+        self.settle();
         Some(CaughtUp { tokens: hit * size, copies })
     }
 
@@ -86,9 +102,9 @@ impl KvManager {
         });
         // What is promised is written in its place, or not at all.
         let stuck = |group| {
-            let table = &sequence.tables[at(group)];
             let promised = self.unwritable(sequence, group, hit * size).any(|number| {
-                let leases = self.pools[at(group)].leases(table.blocks[(number - table.first) as usize]);
+                let block = sequence.block(group, number).expect("what is not taken is not unwritable");
+                let leases = self.pools[at(group)].leases(block);
                 leases.iter().any(|&id| self.leases.get(id).is_some_and(|lease| lease.key == key))
             });
             // A block that an earlier copy is still to be made into is not dropped before.

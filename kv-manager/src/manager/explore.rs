@@ -14,6 +14,7 @@ impl KvManager {
             key.hash(hasher);
             (sequence.blocks, sequence.written, sequence.planned, sequence.sealed, sequence.fetched).hash(hasher);
             sequence.tables.iter().for_each(|table| (table.first, &table.blocks).hash(hasher));
+            sequence.ends.hash(hasher);
             sequence.copying.iter().for_each(|copy| (copy.source, copy.start, copy.until).hash(hasher));
         }
         self.leases.digest(now, hasher);

@@ -1,7 +1,7 @@
 //! The manager's side of lifts: what a prompt that waits for room will need of slower tiers goes to the host tier
 //! meanwhile, from where it comes sooner. No block of the device has to do with it.
 
-use super::{KvManager, at};
+use super::KvManager;
 use crate::tiers::{Place, ReadEnd, Tier, TierLift, TierSlots};
 use domain::{BlockHash, BlockLink, GroupId, Tenant};
 
@@ -69,12 +69,6 @@ impl KvManager {
         let groups = self.groups();
         let Some(host) = self.tiers.get_mut(&Tier::Host) else { return };
         groups.for_each(|group| chain.iter().for_each(|&hash| host.forget_lift(group, hash)));
-    }
-
-    /// Returns the most tokens of a prompt that could be opened now even if nothing of it were cached.
-    pub fn room_tokens(&self) -> u64 {
-        let room = |group| self.pools[at(group)].available().saturating_sub(self.config.reserve_blocks);
-        u64::from(self.groups().map(room).min().unwrap_or(0)) * u64::from(self.config.block_tokens)
     }
 
     fn tier_slots(&mut self, tier: Tier) -> &mut TierSlots {

@@ -22,7 +22,7 @@ impl KvManager {
                 }
             }
         }
-        self.assert_conserved();
+        self.settle();
     }
 
     /// Parks what the device has of `chain`, as far as no sequence uses it, and as many blocks as may wait to be
@@ -37,7 +37,7 @@ impl KvManager {
                 parked += u32::from(block.is_some_and(|block| self.park_block(tier, group, block)));
             }
         }
-        self.assert_conserved();
+        self.settle();
         parked
     }
 

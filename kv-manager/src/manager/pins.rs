@@ -35,7 +35,7 @@ impl KvManager {
                 pools[at(group)].pin(block);
             }
         });
-        self.assert_conserved();
+        self.settle();
         if fits { Pinned::Until { tokens: blocks * size } } else { Pinned::TooMany }
     }
 
@@ -70,7 +70,7 @@ impl KvManager {
                 pools[at(group)].unpin(block);
             }
         });
-        self.assert_conserved();
+        self.settle();
         ended
     }
 }

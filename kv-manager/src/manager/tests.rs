@@ -7,6 +7,7 @@ mod model;
 mod parking;
 mod pins;
 mod reads;
+mod room;
 mod tenants;
 
 use super::*;
@@ -22,13 +23,13 @@ const SECOND: Duration = Duration::from_secs(1);
 fn config(groups: &[(u32, Option<u32>)]) -> KvConfig {
     KvConfig {
         block_tokens: SIZE,
-        groups: groups.iter().map(|&(blocks, window)| GroupConfig { blocks, window }).collect(),
+        chunk_tokens: 100 * SIZE,
+        groups: groups.iter().map(|&(blocks, window)| GroupConfig { blocks, reserve_blocks: 0, window }).collect(),
         eviction: EvictionPolicy::Lru,
         watermarks: Watermarks::default(),
         pinned_percent: 50,
         quotas: Quotas::default(),
         park_after: None,
-        reserve_blocks: 0,
         answers_max: 2,
         leases_max: 2,
     }
@@ -119,7 +120,10 @@ fn a_fetch_into_a_windowed_pool_needs_the_window_only() {
 
 #[test]
 fn opening_leaves_the_reserve_to_those_that_run_and_growing_uses_it() {
-    let mut kv = KvManager::new(KvConfig { reserve_blocks: 2, ..config(&[(4, None)]) });
+    let mut kv = KvManager::new(KvConfig {
+        groups: vec![GroupConfig { blocks: 4, reserve_blocks: 2, window: None }],
+        ..config(&[])
+    });
     // Nobody runs: the whole pool may be had.
     assert_eq!(kv.open(key(1), TENANT, &[], 16, 1), Admit::Ready { cached_tokens: 0 });
     kv.close(key(1));

@@ -80,7 +80,7 @@ impl KvManager {
             Some(TierWrite { place: Place { tier, slot }, block, hash, tenant })
         })?;
         self.pools[at(write.block.group)].read(write.block.block);
-        self.assert_conserved();
+        self.settle();
         Some(write)
     }
 
@@ -98,7 +98,7 @@ impl KvManager {
                 self.tiers.values_mut().for_each(|tier| tier.cooled(BlockRef { group, block }, generation, hash));
             }
         }
-        self.assert_conserved();
+        self.settle();
     }
 
     /// Notes that a write ended. Panics if none was under way there.
@@ -107,7 +107,7 @@ impl KvManager {
         let BlockRef { group, block } = tier_slots.wrote(slot, end);
         self.pools[at(group)].was_read(block);
         self.depart(group, block);
-        self.assert_conserved();
+        self.settle();
     }
 
     /// Returns the length in tokens of the longest prefix of `chain` from which a prompt could go on once
@@ -199,6 +199,6 @@ impl KvManager {
         pool.seal(block, read.hash, parent(chain, read.number), &self.pins, &mut self.index);
         // What came from a slow tier may be wanted in a faster one.
         self.tiers.values_mut().for_each(|tier| tier.sealed(read.block, pool.generation(block), read.hash));
-        self.assert_conserved();
+        self.settle();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::toy::{ToyKv, key};
 use crate::{Added, Admitted, Job, Kind, Schedule, Scheduler, SchedulerConfig};
-use domain::{Choice, SeqKey, Time};
+use domain::{Choice, Claim, SeqKey, Time};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,10 +202,7 @@ impl Checker {
             match admitted {
                 Admitted::Load { job, before } => {
                     let of_those_before = self.waiting.range(..(true, job.arrived, job.key));
-                    assert_eq!(
-                        before,
-                        of_those_before.map(|(_, job)| job.room_tokens(self.kv.block_tokens)).sum::<u64>()
-                    );
+                    assert_eq!(before, of_those_before.map(|(_, job)| job.claim(self.kv.block_tokens)).sum::<Claim>());
                     let blocks = job.tokens.div_ceil(self.kv.block_tokens) - 1;
                     let Comes::Loaded { steps } = self.story(job.key).comes else { panic!("{job:?} is computed") };
                     if blocks == 0 || blocks >= self.kv.free() {

@@ -1,7 +1,7 @@
 //! Memory that counts blocks and nothing else.
 
 use crate::{Admitted, Headway, Job, Kind, KvSpace, Opened, Schedule, Scheduler, Work};
-use domain::{Choice, Epoch, RequestId, SeqKey, Time};
+use domain::{Choice, Claim, Epoch, RequestId, SeqKey, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct ToyKv {
@@ -18,6 +18,8 @@ pub(crate) struct ToyKv {
     asked: usize,
     /// Tokens of each open prompt, and how far it was said to be last.
     pub(crate) prompts: BTreeMap<SeqKey, (u32, Headway)>,
+    /// Prompts whose next chunk has no blocks yet: others are about to leave them.
+    pub(crate) stuck: BTreeSet<SeqKey>,
     /// How often room was looked for.
     pub(crate) looked: u32,
     /// Sequences of which nobody takes what they made.
@@ -37,6 +39,7 @@ impl ToyKv {
             comes: vec![(0, u32::MAX)],
             asked: 0,
             prompts: BTreeMap::new(),
+            stuck: BTreeSet::new(),
             looked: 0,
             held: BTreeSet::new(),
             given_back: (blocks, BTreeSet::new(), 0),
@@ -48,8 +51,9 @@ impl ToyKv {
         (tokens - 1) / self.block_tokens * self.block_tokens
     }
 
-    fn fits(&self, tokens: u32, before: u64) -> bool {
-        u64::from(tokens.div_ceil(self.block_tokens)) + before.div_ceil(self.block_tokens.into()) <= self.free().into()
+    fn fits(&self, tokens: u32, before: Claim) -> bool {
+        u64::from(tokens.div_ceil(self.block_tokens)) + before.tokens.div_ceil(self.block_tokens.into())
+            <= self.free().into()
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -58,7 +62,7 @@ impl ToyKv {
 }
 
 impl KvSpace for ToyKv {
-    fn open(&mut self, key: SeqKey, tokens: u32, before: u64) -> Opened {
+    fn open(&mut self, key: SeqKey, tokens: u32, before: Claim) -> Opened {
         let need = tokens.div_ceil(self.block_tokens);
         if need > self.blocks {
             return Opened::Never;
@@ -73,9 +77,9 @@ impl KvSpace for ToyKv {
         Opened::Ready { cached_tokens: computed }
     }
 
-    fn has_room(&mut self, _key: SeqKey, tokens: u32, before: u64) -> bool {
+    fn has_room(&mut self, _key: SeqKey, tokens: u32, before: Claim) -> bool {
         self.looked += 1;
-        self.fits(tokens, before) || before == 0 && self.open.is_empty() && self.leased == 0
+        self.fits(tokens, before) || before.is_none() && self.open.is_empty() && self.leased == 0
     }
 
     fn given_back(&mut self) -> u64 {
@@ -103,8 +107,8 @@ impl KvSpace for ToyKv {
     }
 
     fn grow(&mut self, key: SeqKey, tokens: u32) -> bool {
-        let need = tokens.div_ceil(self.block_tokens) - self.open[&key];
-        if need > self.free() {
+        let need = tokens.div_ceil(self.block_tokens).saturating_sub(self.open[&key]);
+        if need > self.free() || self.stuck.contains(&key) {
             return false;
         }
         *self.open.get_mut(&key).unwrap() += need;

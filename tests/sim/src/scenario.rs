@@ -146,7 +146,7 @@ impl Scenario {
             routers,
             prefill,
             decode,
-            blocks: layout.groups.iter().map(|_| blocks).collect(),
+            blocks: pool_blocks(&mut Random::new(seed, 9), &layout, scheduler.chunk_tokens, &caps, blocks),
             layout,
             reserve_blocks: random.range(0, 3) as u32,
             scheduler,
@@ -307,6 +307,18 @@ fn layout(random: &mut Random) -> KvLayout {
         vec![group(even, random.chance(200).then_some(window + 5)), group(odd, Some(window))]
     };
     KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, encoding: Encoding::Exact, groups }
+}
+
+/// Returns the blocks of each group: `blocks`, or fewer where the group has a window, and at least what one prompt has
+/// at once of them.
+fn pool_blocks(random: &mut Random, layout: &KvLayout, chunk_tokens: u32, caps: &Caps, blocks: u32) -> Vec<u32> {
+    let of_group = |group: &KvGroup| {
+        let Some(window) = group.window.filter(|_| random.chance(700)) else { return blocks };
+        let window = (window - 1).div_ceil(layout.block_tokens) + 1;
+        let least = (2 * window + chunk_tokens / layout.block_tokens) * 100 / (100 - caps.pinned_percent) + 1;
+        if least < blocks { random.range(least.into(), blocks.into()) as u32 } else { blocks }
+    };
+    layout.groups.iter().map(of_group).collect()
 }
 
 /// `shares`: so many of 1,000 begin as others do.

@@ -646,7 +646,7 @@ fn config(scenario: &Scenario, id: WorkerId, life: Life) -> WorkerConfig {
         layout: scenario.layout.clone(),
         blocks: scenario.blocks.clone(),
         weights: engine::sim::DIGEST,
-        reserve_blocks: scenario.reserve_blocks,
+        reserve_blocks: vec![scenario.reserve_blocks; scenario.layout.groups.len()],
         eviction: scenario.eviction,
         watermarks: scenario.caps.watermarks,
         pinned_percent: scenario.caps.pinned_percent,

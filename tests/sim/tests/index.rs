@@ -63,13 +63,13 @@ impl World {
     fn new(worker_blocks: u32) -> Self {
         let kv = KvManager::new(KvConfig {
             block_tokens: BLOCK_TOKENS,
-            groups: vec![GroupConfig { blocks: worker_blocks, window: None }],
+            chunk_tokens: BLOCK_TOKENS,
+            groups: vec![GroupConfig { blocks: worker_blocks, reserve_blocks: 0, window: None }],
             eviction: EvictionPolicy::Tree,
             watermarks: Watermarks::default(),
             pinned_percent: 0,
             quotas: Quotas::default(),
             park_after: None,
-            reserve_blocks: 0,
             answers_max: 1,
             leases_max: 1,
         });

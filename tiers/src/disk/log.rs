@@ -307,13 +307,13 @@ mod tests {
         let size = TierConfig { slots: vec![RECORDS], writes_max: 1, backlog_max: 1, write: WritePolicy::Never };
         let mut kv = KvManager::new(KvConfig {
             block_tokens: 16,
-            groups: vec![GroupConfig { blocks: 4, window: None }],
+            chunk_tokens: 16,
+            groups: vec![GroupConfig { blocks: 4, reserve_blocks: 0, window: None }],
             eviction: EvictionPolicy::Lru,
             watermarks: Watermarks::default(),
             pinned_percent: 0,
             quotas: Quotas::default(),
             park_after: None,
-            reserve_blocks: 0,
             answers_max: 1,
             leases_max: 1,
         });

@@ -100,7 +100,7 @@ impl Loader<'_> {
     /// late then was in vain.
     fn room_in_s(&self, prompt: SeqKey) -> f32 {
         let own = self.sequences.get(&prompt).map_or(0, |sequence| sequence.tokens.len() as u64);
-        let needed = self.scheduler.tokens_before(prompt, |key| self.is_held(key)) + own;
+        let needed = self.scheduler.claim_before(prompt, |key| self.is_held(key)).tokens + own;
         let running = self.sequences.iter().filter(|(key, _)| self.kv.is_open(**key));
         let ends = running.map(|(_, sequence)| {
             let (tokens, outputs) = (sequence.tokens.len() as u32, sequence.outputs());

@@ -8,7 +8,7 @@ use crate::measured_rates::Rates;
 use crate::sequence::Sequence;
 use crate::sessions::Sessions;
 use crate::tier_meters::TierMeters;
-use domain::{BlockHash, GroupId, KvLayout, SeqKey};
+use domain::{BlockHash, Claim, GroupId, KvLayout, SeqKey};
 use kv_manager::KvManager;
 use kv_manager::tiers::Tier;
 use scheduler::Scheduler;
@@ -84,9 +84,9 @@ impl Loader<'_> {
         self.attempts.is_held(self.sessions, key)
     }
 
-    /// Returns for how many tokens the waiting jobs will take room.
-    pub(super) fn queued_tokens(&self) -> u64 {
-        self.scheduler.queued_tokens(|key| self.is_held(key))
+    /// Returns the room that the waiting jobs will take.
+    pub(super) fn queued(&self) -> Claim {
+        self.scheduler.queued(|key| self.is_held(key))
     }
 
     /// Predicts how many seconds it takes to load what the device lacks of the first `tokens` positions of `chain`.

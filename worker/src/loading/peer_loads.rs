@@ -3,7 +3,6 @@
 use super::loader::Loader;
 use super::loads::{Consumer, Loads, SharedLoad};
 use super::prompt_loads::NewLoad;
-use crate::room::has_room;
 use domain::handoff::Ask;
 use domain::{SeqKey, Time};
 
@@ -31,7 +30,7 @@ impl Loader<'_> {
         let predicted_s = self.load_s(chain, loadable);
         let load = Loads::key(key);
         // The worker's own prompts come first.
-        let room = has_room(self.kv, chain, loadable - cached, self.queued_tokens());
+        let room = self.kv.has_room(chain, loadable - cached, self.queued());
         if predicted_s > ask.wait.as_secs_f32() || !room || !self.loads.may_begin(load) {
             return false;
         }

@@ -4,8 +4,7 @@ use super::loader::{Loader, cacheable};
 use super::loads::{Consumer, Load, Loads, SharedLoad};
 use super::policy::{ComputeReason, LoadOutlook, LoadPlan, Loading, Stage, plan_load};
 use super::store_lookup::look_up;
-use crate::room::has_room;
-use domain::{BlockHash, SeqKey, Tenant, Time};
+use domain::{BlockHash, Claim, SeqKey, Tenant, Time};
 use kv_manager::tiers::TierRead;
 use scheduler::{Job, Kind};
 use std::ops::ControlFlow;
@@ -35,15 +34,15 @@ impl Loader<'_> {
         self.lifts.enqueue(prompt);
     }
 
-    /// Decides about a prompt that has room next to `before` tokens of earlier jobs. If a load is predicted to save
+    /// Decides about a prompt that has room next to `before`, that of earlier jobs. If a load is predicted to save
     /// time, the load begins, and the prompt continues when its part has arrived, or is computed meanwhile. `Break`:
     /// not yet, because lifts for this prompt have to end first.
     ///
     /// A prefix that is loaded before its whole prompt has room would lie in the cache until the prompt is admitted,
     /// and be evicted for prefixes of later prompts.
-    pub(crate) fn decide_load(&mut self, now: Time, job: Job, before: u64) -> ControlFlow<()> {
+    pub(crate) fn decide_load(&mut self, now: Time, job: Job, before: Claim) -> ControlFlow<()> {
         self.stop_lifts(now, job.key)?;
-        match self.load(now, job.key, Stage::Waiting, before + u64::from(job.tokens)) {
+        match self.load(now, job.key, Stage::Waiting, before.with_job(job.tokens.into())) {
             Loading::QueueNow => self.scheduler.wait_for(job.key, Kind::Compute),
             Loading::Wait => {}
         }
@@ -54,13 +53,12 @@ impl Loader<'_> {
     /// Begins to load what tiers have of a prompt that waits for nothing but steps, or of a sequence that was
     /// preempted and is computed again. It is computed towards its load.
     pub(crate) fn load_towards(&mut self, now: Time, prompt: SeqKey) {
-        let loading = self.load(now, prompt, Stage::Queued, self.queued_tokens());
+        let loading = self.load(now, prompt, Stage::Queued, self.queued());
         assert_eq!(loading, Loading::QueueNow, "a prompt that is queued does not wait for a load");
     }
 
-    /// Plans a prompt's load and does what the plan says. `claimed`: tokens for which the prompt and earlier jobs take
-    /// room. Returns what the prompt does meanwhile.
-    fn load(&mut self, now: Time, prompt: SeqKey, stage: Stage, claimed: u64) -> Loading {
+    /// Plans a prompt's load and does what the plan says. `claimed`: the room that the prompt and earlier jobs take. Returns what the prompt does meanwhile.
+    fn load(&mut self, now: Time, prompt: SeqKey, stage: Stage, claimed: Claim) -> Loading {
         let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else {
             return Loading::QueueNow;
         };
@@ -79,7 +77,7 @@ impl Loader<'_> {
             chunk_tokens: self.config.scheduler.chunk_tokens,
             compute_s: self.rates.compute_s(cached..loadable),
             load_s,
-            has_room: has_room(self.kv, &[], loadable - cached, claimed),
+            has_room: self.kv.has_room(&[], loadable - cached, claimed),
             shared: self.loads.find_shared(prompt, chain, cached / size..loadable / size),
             may_begin: self.loads.may_begin(Loads::key(prompt)),
             probe_is_pending: self.rates.probe_is_pending(),
@@ -126,12 +124,12 @@ impl Loader<'_> {
         Consumer { waits: loading == Loading::Wait, blocks, tokens, since: now, may_have_more }
     }
 
-    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to `claimed` tokens:
+    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to what is `claimed`:
     /// the first `loadable`, or a half, a quarter and so on of what lacks behind the first `cached`.
-    fn loadable_beside(&self, claimed: u64, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
+    fn loadable_beside(&self, claimed: Claim, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
         let size = self.config.layout.block_tokens;
         let mut blocks = (loadable - cached) / size;
-        while blocks > 0 && !has_room(self.kv, &[], blocks * size, claimed) {
+        while blocks > 0 && !self.kv.has_room(&[], blocks * size, claimed) {
             blocks /= 2;
         }
         self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)

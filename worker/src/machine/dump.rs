@@ -45,7 +45,7 @@ impl Machine {
             return "the end of the step in flight, to be freed".to_owned();
         }
         if let Some(kind) = core.scheduler.waits_for(key) {
-            let before = core.scheduler.tokens_before(key, |key| core.is_held(key));
+            let before = core.scheduler.claim_before(key, |key| core.is_held(key)).tokens;
             return match kind {
                 Kind::Compute | Kind::Load => format!("memory for its prompt, behind {before} tokens of others"),
                 Kind::Loading { .. } => "its beginning, which a tier loads".to_owned(),

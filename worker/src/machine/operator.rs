@@ -96,7 +96,7 @@ impl Machine {
     fn state(&self) -> Worker {
         let core = &self.core;
         let (waiting, waiting_tokens) = core.waiting();
-        let fullest = core.kv.stats().into_iter().min_by_key(GroupStats::available);
+        let room = core.kv.room();
         let role = match core.role {
             Some(session::Role::Prefill) => Role::Prefill,
             Some(session::Role::Decode) => Role::Decode,
@@ -117,8 +117,8 @@ impl Machine {
             running: core.scheduler.running_len() as u32,
             running_max: core.config.scheduler.running_max,
             waiting_tokens,
-            blocks_available: fullest.as_ref().map_or(0, |group| group.available()),
-            blocks_total: fullest.as_ref().map_or(0, |group| group.total),
+            blocks_available: room.available,
+            blocks_total: room.total,
             context_tokens: self.device.limits().context_max as u32,
             tiers: core.tiers.keys().map(|tier| tier.name().to_owned()).collect(),
             prefill_tokens_per_s: core.rates.prefill_tokens_per_s,

@@ -118,13 +118,13 @@ fn play(setting: Setting, warmup: usize, prompts: usize, mut trace: Trace) -> Re
     let tenants: Vec<Tenant> = (0..setting.tenants).map(|number| Tenant::named(&number.to_string())).collect();
     let mut kv = KvManager::new(KvConfig {
         block_tokens: BLOCK_TOKENS,
-        groups: vec![GroupConfig { blocks: setting.blocks, window: None }],
+        chunk_tokens: BLOCK_TOKENS,
+        groups: vec![GroupConfig { blocks: setting.blocks, reserve_blocks: 0, window: None }],
         eviction: setting.eviction,
         watermarks: Watermarks::default(),
         pinned_percent: 0,
         quotas: Quotas { device_percent: setting.quota_percent, ..Quotas::default() },
         park_after: None,
-        reserve_blocks: 0,
         answers_max: 1,
         leases_max: 1,
     });

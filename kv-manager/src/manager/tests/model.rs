@@ -92,17 +92,18 @@ fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
         },
     );
     let shares = (0..=100u32, prop::option::of(1..30u64), quotas);
-    (groups, policies, watermarks, shares, 1..5u32, 4..24u32, 0..3u32, tiers).prop_map(
+    (groups, policies, watermarks, shares, (1..5u32, 1..4u32), 4..24u32, 0..3u32, tiers).prop_map(
         |(
             windows,
             eviction,
             watermarks,
             (pinned_percent, park_after, quotas),
-            block_tokens,
+            (block_tokens, chunk_blocks),
             blocks,
             reserve_blocks,
             tiers,
         )| {
+            let group = |(n, window)| GroupConfig { blocks: blocks + n, reserve_blocks, window };
             let sized = |(tier, sizes)| {
                 let (slots, writes_max, backlog_max, write) = sizes?;
                 let slots = windows.iter().map(|_| slots).collect();
@@ -112,13 +113,13 @@ fn configs() -> impl Strategy<Value = (KvConfig, Vec<(Tier, TierConfig)>)> {
             let tiers = Tier::ALL.into_iter().zip(tiers).filter_map(sized).collect();
             let config = KvConfig {
                 block_tokens,
-                groups: (0..).zip(windows).map(|(n, window)| GroupConfig { blocks: blocks + n, window }).collect(),
+                chunk_tokens: chunk_blocks * block_tokens,
+                groups: (0..).zip(windows).map(group).collect(),
                 eviction,
                 watermarks,
                 pinned_percent,
                 quotas,
                 park_after: park_after.map(Duration::from_nanos),
-                reserve_blocks,
                 answers_max: 2,
                 leases_max: 4,
             };
@@ -357,22 +358,68 @@ impl World {
         let hit = (1..=limit).rev().find(|&hit| holds(hit)).unwrap_or(0);
 
         let alone = self.slots.iter().all(Option::is_none) && self.below.is_idle();
-        let reserve = if alone { 0 } else { self.config.reserve_blocks };
         let stats = self.kv.stats();
         let fits = (0..groups).all(|group| {
             let first = first(group, query(hit));
             let idle = (first..hit)
                 .filter(|&n| self.kv.pools[group].is_evictable(block(group, n).expect("the prefix is held")));
-            let takes = idle.count() as u32 + (blocks - hit.max(first));
-            takes == 0 || takes + reserve <= stats[group].free + stats[group].evictable
+            let idle = idle.count() as u32;
+            let gap = if fetch { 0 } else { self.expected_gap(group, first, tokens, hit) };
+            let fresh = blocks - hit.max(first) - gap;
+            let used = |&n: &u32| self.kv.pools[group].is_used(block(group, n).expect("the prefix is held"));
+            let others = if gap > 0 { (first..hit).filter(used).count() as u32 } else { 0 };
+            let chunk = self.config.chunk_tokens / size;
+            let promise = if gap > 0 { gap.min(self.span(group).saturating_sub(chunk + idle)) } else { 0 };
+            let takes = idle + fresh + others + promise;
+            let reserve = if alone { 0 } else { self.config.groups[group].reserve_blocks };
+            takes == 0
+                || takes + reserve + self.expected_promised(group, gap > 0)
+                    <= stats[group].free + stats[group].evictable
         });
-        let possible = (0..groups)
-            .all(|group| blocks - if fetch { first(group, tokens) } else { 0 } <= self.config.groups[group].blocks);
+        let possible = (0..groups).all(|group| {
+            let window = self.config.groups[group].window.map(|window| (window - 1).div_ceil(size) + 1);
+            let whole = window.map_or(blocks, |window| blocks.min(self.span(group) + window));
+            (if fetch { blocks - first(group, tokens) } else { whole }) <= self.config.groups[group].blocks
+        });
         match (fits, possible) {
             (true, _) => (hit, Admit::Ready { cached_tokens: hit * size }),
             (false, true) => (hit, Admit::NoRoom),
             (false, false) => (hit, Admit::Never),
         }
+    }
+
+    /// Blocks of the group that a prompt has at once next to those of its last window.
+    fn span(&self, group: usize) -> u32 {
+        let size = self.config.block_tokens;
+        let window = self.config.groups[group].window.map(|window| (window - 1).div_ceil(size) + 1);
+        window.map_or(u32::MAX, |window| window + self.config.chunk_tokens / size)
+    }
+
+    fn first_of_last_window(&self, group: usize, tokens: u32) -> u32 {
+        let window = self.config.groups[group].window;
+        window.map_or(0, |window| (tokens + 1).saturating_sub(window) / self.config.block_tokens)
+    }
+
+    /// Blocks of a prompt that it does not take at once: those behind its first chunk that are not of its last window.
+    fn expected_gap(&self, group: usize, first: u32, tokens: u32, hit: u32) -> u32 {
+        let last = self.first_of_last_window(group, tokens);
+        let is_long = last.saturating_sub(first) > self.span(group);
+        if is_long { last - hit - self.config.chunk_tokens / self.config.block_tokens } else { 0 }
+    }
+
+    /// Blocks that open prompts will take before they give others back, and those that pins may name until then.
+    fn expected_promised(&self, group: usize, opens_another: bool) -> u32 {
+        let pool = &self.kv.pools[group];
+        let (mut promised, mut prompts) = (0, u32::from(opens_another));
+        for sequence in self.kv.sequences.values() {
+            let table = &sequence.tables[group];
+            let gap = sequence.blocks - sequence.ends[group].len() as u32 - table.first - table.blocks.len() as u32;
+            let back = table.blocks.iter().filter(|&&block| pool.is_sole(block)).count() as u32;
+            prompts += u32::from(gap > 0);
+            promised += gap.min(self.span(group).saturating_sub(back));
+        }
+        let pins = self.config.groups[group].blocks * self.config.pinned_percent / 100;
+        if prompts == 0 { 0 } else { promised + pins.saturating_sub(pool.pinned()) }
     }
 
     fn plan(&mut self, slot: usize, tokens: u32, sample: Token) {

@@ -198,7 +198,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         layout: layout.clone(),
         blocks: limits.blocks.clone(),
         weights: [0; 32],
-        reserve_blocks: 0,
+        reserve_blocks: vec![0; layout.groups.len()],
         eviction: kv_manager::EvictionPolicy::Lru,
         watermarks: kv_manager::Watermarks::default(),
         pinned_percent: 0,

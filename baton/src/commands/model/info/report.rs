@@ -1,10 +1,13 @@
 //! The figures of a model, as people and programs get them, and the verdict.
 
 use crate::commands::model::dtype_name;
+use crate::config::Config;
 use crate::output::{grouped, human_bytes};
+use crate::pools::demand;
 use engine::checkpoint::FormatShare;
 use engine::cpu::LoadPlan;
 use engine::models::{ModelInfo, Outline};
+use kv_manager::sizing::PoolDemand;
 use serde::{Serialize, Serializer};
 use std::path::Path;
 
@@ -107,9 +110,14 @@ impl Report {
         let full = info.spec.context as u64;
         let per_token = info.kv_bytes_per_token;
         let tokens = CONTEXTS.into_iter().filter(|tokens| *tokens < full).chain([full]);
-        let contexts = tokens.map(|tokens| Context { tokens, bytes: tokens * per_token }).collect();
+        let layout = info.spec.kv_layout(info.spec.dtype, None);
+        // A sequence that is alone may use the reserve.
+        let pools = PoolDemand { reserve_percent: 0, ..demand(&Config::default(), &layout, info.spec.context) };
+        let blocks = |tokens: u64| u32::try_from(tokens.div_ceil(layout.block_tokens.into())).unwrap_or(u32::MAX);
+        let contexts = tokens.map(|tokens| Context { tokens, bytes: pools.bytes_of(blocks(tokens)) }).collect();
         let longest = available.zip(weights.memory_bytes).map(|(available, taken)| {
-            (available.saturating_sub(taken.saturating_add(OTHER_BYTES)) / per_token.max(1)).min(full)
+            let bytes = available.saturating_sub(taken.saturating_add(OTHER_BYTES));
+            PoolDemand { bytes, ..pools }.sizes().map_or(0, |sizes| sizes.context_tokens.into())
         });
         let reason = weights.refused.clone().or_else(|| too_little(available?, weights.memory_bytes?, longest?, full));
         Self {
@@ -247,8 +255,8 @@ mod tests {
         let full = plenty.kv.as_ref().expect("it is served").contexts.last().expect("the full one").tokens;
         assert_eq!(plenty.verdict(), format!("yes, up to {} tokens in one worker, its full context", grouped(full)));
         let per_token = plenty.kv.as_ref().expect("it is served").bytes_per_token;
-        let tight = report(Some((1 << 30) + OTHER_BYTES + 200 * per_token), 1 << 30);
-        assert!(tight.served && tight.verdict() == "yes, up to 200 tokens in one worker", "{}", tight.verdict());
+        let tight = report(Some((1 << 30) + OTHER_BYTES + 320 * per_token), 1 << 30);
+        assert!(tight.served && tight.verdict() == "yes, up to 320 tokens in one worker", "{}", tight.verdict());
         let less = report(Some((1 << 30) + OTHER_BYTES + 127 * per_token), 1 << 30);
         assert!(!less.served && less.verdict().starts_with("no: its weights take 1 GiB"), "{}", less.verdict());
         assert_eq!(report(None, 1 << 40).verdict(), "yes", "nothing is known of the memory");
