@@ -8,8 +8,8 @@ use keys::{KeyEntry, KeyFile, KeyHash, Keys};
 /// They fill the table of keys to the same share.
 const FEW: usize = 1_250;
 const MANY: usize = 10_000;
-/// For a key with its limits, its tenant, its place in the table, and what its requests took.
-const KEY_BYTES_MAX: f64 = 500.0;
+/// For a key with its limits, its tenant, its place in the table, what its requests took, and what waits for its end.
+const KEY_BYTES_MAX: f64 = 1024.0;
 
 /// What keys cost.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use domain::{End, RequestId};
 fn a_draining_worker_gets_nothing_new() {
     let mut bench = begun(&[D1, D2]);
     bench.failed(D1, 1, Failure::Draining);
-    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained, w12 forgets w11/i1");
+    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained");
     bench.arrive(request(2, 10, 1, 8));
     check(&bench, "w12 whole e1+0");
     bench.up(D1);

@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::retry::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
-use domain::session::{Failure, FromWorker, Report, ToWorker};
+use domain::session::{Failure, FromWorker, Report, Role, ToWorker};
 use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -347,7 +347,7 @@ fn who_does_not_come_back_has_left() {
 
 #[test]
 fn workers_meet_when_they_first_deal_with_each_other() {
-    let mut bench = Bench::new(config(), &[P1, P2, D1, D2]);
+    let mut bench = Bench::new(config(), &[P1, D1]);
     assert_eq!(bench.out, [], "they have nothing to do with each other yet");
     let both = "w11 meets w1, w1 meets w11";
     bench.arrive(request(1, 100, 1, 8));

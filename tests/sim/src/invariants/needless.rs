@@ -1,6 +1,7 @@
 //! Nothing fails, is refused or is tried twice without a reason: in worlds where nothing goes wrong
 //! ([`Scenario::is_harmless`]), a request ends regularly in its first attempt, unless it asks for what cannot be
-//! had. What an operator drains, or gives another role, refuses attempts, which counts for none.
+//! had. A worker that an operator drains, or gives another role, refuses attempts; one that drains refuses to move a
+//! sequence that it has preempted. That counts for no attempt.
 //!
 //! [`Scenario::is_harmless`]: crate::scenario::Scenario::is_harmless
 
@@ -16,7 +17,7 @@ pub(crate) const NAME: &str = "nothing fails without a reason";
 pub(crate) fn said(world: &World, w: WorkerIndex, message: &FromWorker) -> Result<(), String> {
     let FromWorker::Failed { request, epoch, why, detail, .. } = message else { return Ok(()) };
     let Some(client) = world.clients.get(request).filter(|_| world.scenario.is_harmless()) else { return Ok(()) };
-    if *why == Failure::QueueFull && is_operators_will(world, w, (*request, *epoch)) {
+    if matches!(why, Failure::QueueFull | Failure::Draining) && is_operators_will(world, w, (*request, *epoch)) {
         return Ok(());
     }
     if client.outcome.is_some() || is_late(world, client) || world.asks_too_much(client) {
