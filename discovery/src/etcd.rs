@@ -9,6 +9,8 @@ mod client;
 mod config;
 mod connection;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod registration;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@
 mod client;
 mod config;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod lines;
 mod messages;
 mod nodes;

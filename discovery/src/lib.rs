@@ -6,6 +6,9 @@ mod backoff;
 mod causes;
 mod entry;
 pub mod etcd;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[rustfmt::skip]
 #[path = "generated/etcdserverpb.rs"]
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; etcd documents its interface")]

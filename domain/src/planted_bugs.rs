@@ -69,6 +69,8 @@ pub enum Bug {
     HandoffFirst,
     /// Of the requests that wait in a router the last one is begun first.
     LastRequestFirst,
+    /// A worker answers an operator before it reports what changed.
+    AnswerBeforeReport,
 }
 
 #[cfg(feature = "planted")]

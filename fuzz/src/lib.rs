@@ -18,14 +18,16 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 22] = [
     ("config", targets::config),
     ("control", targets::control),
     ("control_ends", targets::control_ends),
     ("disk_log", targets::disk_log),
     ("entry", targets::entry),
+    ("etcd", targets::etcd),
     ("gguf", targets::gguf),
     ("handoff", targets::handoff),
+    ("kubernetes", targets::kubernetes),
     ("metadata", targets::metadata),
     ("rdma_exchange", targets::rdma_exchange),
     ("rdma_owner", targets::rdma_owner),

@@ -1,5 +1,5 @@
 //! What our own side writes, for targets whose format has an encoder here: so it never lags behind the format, as
-//! files would.
+//! files would. And what was recorded for other tests.
 
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::session::{Assignment, FromWorker, Holder, RouterHello, Submit, ToWorker};
@@ -12,6 +12,13 @@ use kv_manager::tiers::{Slot, TierRecord, log};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What Kubernetes wrote in the tests of `discovery`: pages of a list, and a watch.
+const KUBERNETES: [&[u8]; 3] = [
+    include_bytes!("../../discovery/tests/kubernetes/recorded/page-1.json"),
+    include_bytes!("../../discovery/tests/kubernetes/recorded/page-2.json"),
+    include_bytes!("../../discovery/tests/kubernetes/recorded/watch.jsonl"),
+];
+
 /// Inputs of the target `name`.
 pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     match name {
@@ -19,6 +26,8 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
         "handoff" => handoff(),
         "disk_log" => vec![disk_log()],
         "record_header" => vec![record_header()],
+        "etcd" => discovery::fuzzing::etcd_seeds(),
+        "kubernetes" => KUBERNETES.map(<[u8]>::to_vec).to_vec(),
         "slab" => vec![tiers::fuzzing::slab_seed()],
         _ => transport::fuzzing::seeds().into_iter().filter(|(of, _)| *of == name).map(|(_, bytes)| bytes).collect(),
     }

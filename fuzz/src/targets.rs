@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+pub use discovery::fuzzing::{etcd, kubernetes};
 pub use transport::fuzzing::{
     control, control_ends, metadata, rdma_exchange, rdma_owner, rdma_reader, tcp_owner, tcp_reader, tcp_wire,
 };

@@ -12,6 +12,7 @@ mod ends;
 mod index;
 mod journey;
 mod liveness;
+mod meetings;
 mod message;
 mod overload;
 mod placement;

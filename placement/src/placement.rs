@@ -10,6 +10,7 @@ use crate::departures::Departures;
 use crate::index::{Held, PrefixIndex};
 use crate::journey::Journey;
 use crate::liveness::Liveness;
+use crate::meetings::Meetings;
 use crate::message::{Command, Event};
 use crate::overload::AnswerLength;
 use crate::request_view::RequestView;
@@ -38,6 +39,7 @@ pub struct Placement {
     /// Room for what each worker has of a prompt.
     pub(crate) held: Vec<Held>,
     pub(crate) departures: Departures,
+    pub(crate) meetings: Meetings,
     pub(crate) liveness: Liveness,
     pub(crate) answers: AnswerLength,
     pub(crate) counters: Counters,
@@ -55,6 +57,7 @@ impl Placement {
             waiting_may_begin: false,
             deadlines: BTreeSet::new(),
             departures: Departures::default(),
+            meetings: Meetings::default(),
             requests_by_worker: RequestsByWorker::default(),
             stuck: BTreeSet::new(),
             held: Vec::new(),
@@ -88,6 +91,7 @@ impl Placement {
         while std::mem::take(&mut self.waiting_may_begin) {
             self.begin_waiting(now, out);
         }
+        self.introduce_named(first, out);
         self.note_sent(now, &out[first..]);
     }
 

@@ -3,21 +3,18 @@
 use crate::message::{Closing, Command};
 use crate::placement::Placement;
 use crate::retry::AttemptFailure;
-use domain::session::{PeerInfo, Role, ToWorker};
-use domain::{Incarnation, Time, WorkerId};
+use domain::session::{PeerInfo, Role};
+use domain::{Time, WorkerId};
 
 impl Placement {
-    /// Introduces a worker whose session began to the others, and them to it.
+    /// Takes in a worker whose session began.
     pub(crate) fn handle_worker_up(&mut self, now: Time, peer: PeerInfo, context_tokens: u32, out: &mut Vec<Command>) {
         let (id, role) = (peer.id, peer.role);
         let was_up = self.workers.remove(id);
         self.departures.returned(id);
         self.forget_refusals(id);
-        for other in self.workers.iter() {
-            out.push(Command::Send { worker: other.id, message: ToWorker::Peer(peer.clone()) });
-            out.push(Command::Send { worker: id, message: ToWorker::Peer(other.peer.clone()) });
-        }
         self.workers.insert(now, peer, context_tokens);
+        self.introduce_again(id, out);
         if was_up {
             self.handle_worker_lost(now, id, out);
         }
@@ -97,18 +94,11 @@ impl Placement {
         self.workers.remove(id)
     }
 
-    /// Tells all workers which lost ones have not come back in time.
+    /// Tells those that have met them which lost ones have not come back in time.
     pub(crate) fn tell_departures(&mut self, now: Time, out: &mut Vec<Command>) {
         while let Some((id, incarnation)) = self.departures.next(now) {
             self.tell_left(id, incarnation, out);
             self.waiting_may_begin = true;
-        }
-    }
-
-    /// Tells all that a worker has left.
-    pub(crate) fn tell_left(&self, id: WorkerId, incarnation: Incarnation, out: &mut Vec<Command>) {
-        for other in self.workers.iter() {
-            out.push(Command::Send { worker: other.id, message: ToWorker::PeerLeft { id, incarnation } });
         }
     }
 }

@@ -1,48 +1,18 @@
-//! What the thread of a worker allocates, counted: a step of sequences that decode, and a prompt that comes. What
-//! is copied is allocated first, so bytes count as well.
+//! What is allocated, counted: by the thread of a worker for a step of sequences that decode and for a prompt that comes,
+//! and for each worker and each key of many. What is copied is allocated first, so bytes count as well.
 
+mod counting;
+mod fleet;
+mod keys;
+
+use counting::count;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
 use domain::session::{Assignment, ToWorker};
 use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
 use prefill_worker::Prefill;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use tests::cluster::{Asked, prompt};
 use tests::rig::{PEER, Rig};
-
-thread_local! {
-    /// Allocations of this thread, and their bytes.
-    static COUNT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-struct Counting;
-
-// SAFETY: it is the system's allocator, with a counter beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let (count, bytes) = COUNT.get();
-        COUNT.set((count + 1, bytes + layout.size()));
-        // SAFETY: as the caller says.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as the caller says.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocations and bytes of this.
-fn count<T>(act: impl FnOnce() -> T) -> (usize, usize) {
-    let before = COUNT.get();
-    act();
-    let after = COUNT.get();
-    (after.0 - before.0, after.1 - before.1)
-}
 
 /// Tokens of a block.
 const SIZE: u32 = 16;

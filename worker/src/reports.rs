@@ -20,14 +20,20 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Sends reports now: something changed that an operator, or a submit, is about to meet.
+    /// Sends reports now: something changed that an operator, or a submit, is about to meet. A router that lets too much
+    /// wait gets one without lists: what follows may be the answer to it.
     pub(crate) fn send_now(&mut self, core: &mut WorkerState, now: Time) {
         self.last = None;
-        self.send(core, now);
+        self.send_to(core, now, true);
     }
 
     /// Sends reports if they are due: at most every [`REPORT_EVERY`], and only if something changed or is wanted.
     pub(crate) fn send(&mut self, core: &mut WorkerState, now: Time) {
+        self.send_to(core, now, false);
+    }
+
+    /// `full_too`: routers that let too much wait get one as well.
+    fn send_to(&mut self, core: &mut WorkerState, now: Time, full_too: bool) {
         if core.sessions.len() == 0 || self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
             return;
         }
@@ -47,6 +53,10 @@ impl Reports {
         for (_, session) in core.sessions.iter_mut() {
             if session.is_full() {
                 session.wants_snapshot = true;
+                if full_too {
+                    let (number, submits) = (self.number, session.submits);
+                    session.tell(&FromWorker::Report(Report { number, submits, ..state.clone() }));
+                }
                 continue;
             }
             session.wants_report = false;

@@ -210,26 +210,36 @@ impl Watch {
     pub(super) async fn next(&mut self) -> Result<Watched, EtcdError> {
         loop {
             let answer = self.answers.message().await.map_err(|status| self.asked.refused(&status))?;
-            let over = |reason: String| EtcdError::Away { endpoint: self.asked.endpoint.clone(), reason };
-            match answer {
-                None => return Err(over("it ended the watch".to_owned())),
-                Some(WatchResponse { compact_revision, .. }) if compact_revision > 0 => return Ok(Watched::Compacted),
-                Some(WatchResponse { canceled: true, cancel_reason, .. }) => {
-                    // A watch has no status: its reason holds the text of one.
-                    return Err(match &cancel_reason {
-                        reason if reason.contains("permission denied") => {
-                            self.asked.refused(&tonic::Status::permission_denied(reason))
-                        }
-                        reason if reason.contains("auth") => EtcdError::Token,
-                        _ => over(format!("it ended the watch: {cancel_reason}")),
-                    });
-                }
-                Some(WatchResponse { events, .. }) if !events.is_empty() => return Ok(Watched::Events(events)),
-                // The watch was created.
-                Some(_) => {}
+            let Some(answer) = answer else { return Err(over(&self.asked, "it ended the watch".to_owned())) };
+            if let Some(watched) = Watched::read(&self.asked, answer)? {
+                return Ok(watched);
             }
         }
     }
+}
+
+impl Watched {
+    /// Reads an answer of a watch. None: nothing has happened yet. Errors: the watch is over.
+    pub(super) fn read(asked: &Asked, answer: WatchResponse) -> Result<Option<Self>, EtcdError> {
+        match answer {
+            WatchResponse { compact_revision, .. } if compact_revision > 0 => Ok(Some(Self::Compacted)),
+            // A watch has no status: its reason holds the text of one.
+            WatchResponse { canceled: true, cancel_reason, .. } => Err(match &cancel_reason {
+                reason if reason.contains("permission denied") => {
+                    asked.refused(&tonic::Status::permission_denied(reason))
+                }
+                reason if reason.contains("auth") => EtcdError::Token,
+                _ => over(asked, format!("it ended the watch: {cancel_reason}")),
+            }),
+            WatchResponse { events, .. } if !events.is_empty() => Ok(Some(Self::Events(events))),
+            // The watch was created.
+            _ => Ok(None),
+        }
+    }
+}
+
+fn over(asked: &Asked, reason: String) -> EtcdError {
+    EtcdError::Away { endpoint: asked.endpoint.clone(), reason }
 }
 
 /// Returns the end of the range of all keys that begin with `keys`, which ends with a slash.

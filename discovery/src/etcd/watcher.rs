@@ -104,7 +104,7 @@ impl Watching {
 }
 
 /// Returns what an event shows. A key whose value is no entry is as if it were not there.
-fn sight(keys: &str, event: &Event) -> Option<Sight> {
+pub(super) fn sight(keys: &str, event: &Event) -> Option<Sight> {
     let kv = event.kv.as_ref()?;
     let revision = number(kv.mod_revision);
     let put = if event.r#type() == EventType::Put { member(keys, kv) } else { None };
@@ -115,7 +115,7 @@ fn sight(keys: &str, event: &Event) -> Option<Sight> {
 }
 
 /// Returns the worker of a key. One that cannot be read is logged and left out.
-fn member(keys: &str, kv: &KeyValue) -> Option<Member> {
+pub(super) fn member(keys: &str, kv: &KeyValue) -> Option<Member> {
     let key = key(keys, kv)?;
     match Entry::decode(&kv.value) {
         Ok(entry) if entry.id.0.to_string() == key.0 => {

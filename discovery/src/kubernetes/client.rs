@@ -180,16 +180,23 @@ impl Watch {
     /// or the server says that it is over.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, KubernetesError> {
         let Some(line) = self.lines.next(EVENT_BYTES_MAX).await? else { return Ok(None) };
-        Ok(Some(match read(&self.server, &line)? {
+        Event::read(&self.server, &line).map(Some)
+    }
+}
+
+impl Event {
+    /// Reads a line of a watch. Errors: it is no event, or the server says that the watch is over.
+    pub(super) fn read(server: &str, line: &[u8]) -> Result<Self, KubernetesError> {
+        Ok(match read(server, line)? {
             Line::Added(pod) => Event::Put { pod, is_new: true },
             Line::Modified(pod) => Event::Put { pod, is_new: false },
             Line::Deleted(pod) => Event::Gone(pod),
             Line::Bookmark(named) => Event::Bookmark(named.metadata.resource_version),
             Line::Error(Status { code, message }) => {
                 let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                return Err(KubernetesError::refused(&self.server, Asked::WatchPods, status, message));
+                return Err(KubernetesError::refused(server, Asked::WatchPods, status, message));
             }
-        }))
+        })
     }
 }
 
@@ -197,7 +204,8 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-fn read<T: DeserializeOwned>(server: &str, bytes: &[u8]) -> Result<T, KubernetesError> {
+/// Reads an answer. Errors: it is something else.
+pub(super) fn read<T: DeserializeOwned>(server: &str, bytes: &[u8]) -> Result<T, KubernetesError> {
     serde_json::from_slice(bytes)
         .map_err(|error| KubernetesError::Strange { server: server.to_owned(), reason: error.to_string() })
 }

@@ -9,7 +9,7 @@ use domain::{End, RequestId};
 fn a_draining_worker_gets_nothing_new() {
     let mut bench = begun(&[D1, D2]);
     bench.failed(D1, 1, Failure::Draining);
-    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained, w12 forgets w11/i1");
+    check(&bench, "w11 cancel e1, w12 whole e2+0, w11 close Drained");
     bench.arrive(request(2, 10, 1, 8));
     check(&bench, "w12 whole e1+0");
     bench.up(D1);
@@ -136,16 +136,14 @@ fn a_role_that_changed_counts_from_the_report_on() {
     check(&bench, "");
     let roles: Vec<Role> = bench.placement.workers().iter().map(|worker| worker.role).collect();
     assert_eq!(roles, [Role::Prefill, Role::Decode]);
-    // Who comes now learns it.
-    bench.up(P1);
+    bench.arrive(request(2, 500, 1, 8));
+    check(&bench, "w12 decode after w11 e1+0, w11 prefill for w12 e1+0");
+    // The worker that meets it learns it.
     let introduced = bench.out.iter().find_map(|command| match command {
-        Command::Send { worker: P1, message: ToWorker::Peer(peer) } if peer.id == D1 => Some(peer.role),
+        Command::Send { worker: D2, message: ToWorker::Peer(peer) } if peer.id == D1 => Some(peer.role),
         _ => None,
     });
     assert_eq!(introduced, Some(Role::Prefill));
-    bench.event(Event::WorkerDown { id: P1 });
-    bench.arrive(request(2, 500, 1, 8));
-    check(&bench, "w12 decode after w11 e1+0, w11 prefill for w12 e1+0");
     // What it decodes goes on.
     bench.tokens(D1, 1, 1, &[6]);
     check(&bench, "c0[1]=6");
@@ -166,7 +164,7 @@ fn what_could_not_move_when_its_worker_began_to_drain_moves_later() {
     draining(&mut bench, D2);
     check(&bench, "");
     bench.tokens(D2, 2, 1, &[6]);
-    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
+    let left = "w11 close Drained, w12 forgets w11/i1";
     check(&bench, &format!("c0[1]=6, w13 take over from w12 e3+2, w12 hand e2 over to w13 as e3 +2, {left}"));
 
     // The first token is the prefill worker's, and comes after the decode worker's.
@@ -208,7 +206,7 @@ fn what_nobody_had_room_for_moves_when_somebody_says_that_it_has() {
     check(&bench, "");
     // It came to nothing, and the client left.
     bench.event(Event::Gone { request: RequestId(1) });
-    let left = "w11 close Drained, w12 forgets w11/i1, w13 forgets w11/i1";
+    let left = "w11 close Drained, w13 forgets w11/i1";
     check(&bench, &format!("w11 cancel e1, w13 cancel e2, end Error by Client 2, {left}"));
     nothing_left(&bench);
 }

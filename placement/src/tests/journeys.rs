@@ -3,7 +3,7 @@
 use super::support::*;
 use crate::retry::REFUSALS_MAX;
 use crate::{Command, EARLY_ROWS_MAX, Event, HandoffPolicy, LEFT_AFTER, Phases, PlacementConfig};
-use domain::session::{Failure, FromWorker, Report, ToWorker};
+use domain::session::{Failure, FromWorker, Report, Role, ToWorker};
 use domain::{Choice, End, Epoch, Incarnation, Request, RequestId, Time, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -322,7 +322,9 @@ fn who_does_not_come_back_has_left() {
         bench.event(Event::Tick);
         bench.said_so()
     };
-    let mut bench = Bench::new(config(), &[P1, D1, D2]);
+    // Two of them have met.
+    let mut bench = begun(&[P1, D1, D2]);
+    bench.event(Event::Gone { request: RequestId(1) });
     let short = LEFT_AFTER - Duration::from_millis(1);
     bench.event(Event::WorkerDown { id: P1 });
     assert_eq!(after(&mut bench, short), "");
@@ -334,12 +336,39 @@ fn who_does_not_come_back_has_left() {
     bench.event(Event::WorkerDown { id: D2 });
     assert_eq!(bench.placement.next_deadline(), Some(bench.now + Duration::from_millis(1)));
     assert_eq!(after(&mut bench, Duration::from_millis(1)), "w11 forgets w1/i1");
-    assert_eq!(after(&mut bench, LEFT_AFTER), "w11 forgets w12/i1");
-    assert_eq!(after(&mut bench, LEFT_AFTER), "");
+    assert_eq!(after(&mut bench, LEFT_AFTER), "", "none has met the other one");
     // Who drained does not come back in that life.
-    bench.up(D2);
-    bench.event(Event::Worker { id: D2, message: FromWorker::Draining });
-    check(&bench, "w12 close Drained, w11 forgets w12/i1");
+    bench.up(P1);
+    bench.arrive(request(2, 100, 1, 8));
+    bench.event(Event::Gone { request: RequestId(2) });
+    bench.event(Event::Worker { id: P1, message: FromWorker::Draining });
+    check(&bench, "w1 close Drained, w11 forgets w1/i1");
+}
+
+#[test]
+fn workers_meet_when_they_first_deal_with_each_other() {
+    let mut bench = Bench::new(config(), &[P1, D1]);
+    assert_eq!(bench.out, [], "they have nothing to do with each other yet");
+    let both = "w11 meets w1, w1 meets w11";
+    bench.arrive(request(1, 100, 1, 8));
+    assert_eq!(bench.introduced(), both);
+    check(&bench, "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    bench.event(Event::Gone { request: RequestId(1) });
+    bench.arrive(request(1, 100, 1, 8));
+    assert_eq!((bench.introduced().as_str(), bench.out.len()), ("", 2), "they have met");
+    // A later life, or a new session of one of them, is told to those that it has met.
+    bench.event(Event::Gone { request: RequestId(1) });
+    bench.event(Event::WorkerDown { id: D1 });
+    let again = peer(D1, Role::Decode, Incarnation(2));
+    bench.event(Event::WorkerUp { peer: again, context_tokens: u32::MAX });
+    assert_eq!(bench.introduced(), both);
+    // Once it was told that one has left, they are strangers.
+    bench.event(Event::WorkerDown { id: P1 });
+    bench.now = bench.now + LEFT_AFTER;
+    bench.event(Event::Tick);
+    check(&bench, "w11 forgets w1/i1");
+    bench.up(P1);
+    assert_eq!(bench.out, []);
 }
 
 #[test]

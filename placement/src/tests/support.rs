@@ -140,9 +140,16 @@ impl Bench {
         self.said(id, FromWorker::Failed { request: RequestId(1), epoch: Epoch(epoch), why, fault, detail });
     }
 
-    /// Returns the commands of the last event, a word or two each.
+    /// Returns the commands of the last event, a word or two each, without introductions.
     pub(crate) fn said_so(&self) -> String {
-        self.out.iter().map(word).collect::<Vec<_>>().join(", ")
+        let others = self.out.iter().filter(|command| !is_introduction(command));
+        others.map(word).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the commands of the last event up to its last introduction, and that.
+    pub(crate) fn introduced(&self) -> String {
+        let last = self.out.iter().rposition(is_introduction).map_or(0, |last| last + 1);
+        self.out[..last].iter().map(word).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -160,6 +167,10 @@ pub(crate) fn check(bench: &Bench, expect: &str) {
 
 pub(crate) fn nothing_left(bench: &Bench) {
     assert_eq!(bench.placement.open(), 0);
+}
+
+fn is_introduction(command: &Command) -> bool {
+    matches!(command, Command::Send { message: ToWorker::Peer(_), .. })
 }
 
 fn word(command: &Command) -> String {

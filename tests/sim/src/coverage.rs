@@ -1,7 +1,7 @@
 //! Which faults hit which steps of the protocol, and which messages between workers, and what happened between
 //! tenants, and which limits were reached, counted over runs.
 
-use crate::fault::{AIMED, FaultKind, OF_MESSAGES};
+use crate::fault::{AIMED, FaultKind, OF_MESSAGES, OF_OPERATORS};
 use crate::reach::Reached;
 use crate::step::{STEPS, Step};
 use crate::tenants::{MEETINGS, Meeting};
@@ -85,7 +85,7 @@ impl Coverage {
 
 /// The faults that are counted by step.
 fn rows() -> impl Iterator<Item = FaultKind> {
-    AIMED.into_iter().chain([FaultKind::Deadline])
+    AIMED.into_iter().chain(OF_OPERATORS).chain([FaultKind::Deadline])
 }
 
 impl fmt::Display for Coverage {

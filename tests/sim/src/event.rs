@@ -3,6 +3,7 @@
 
 use crate::disk::Move;
 use crate::session::{Direction, SessionKey};
+use domain::session::Role;
 use domain::{Choice, RequestId, WorkerId};
 
 /// Index of a worker in the world.
@@ -56,6 +57,8 @@ pub(crate) enum Event {
     Operate { ask: usize },
     /// All faults are over.
     Heal,
+    /// Operators take back what they asked of the workers that have this role when they start.
+    Undo { role: Role },
     /// Requests that must be served regularly.
     Probe,
 }

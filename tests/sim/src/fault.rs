@@ -49,6 +49,10 @@ pub(crate) enum FaultKind {
     MessageDelay,
     /// Frames of sessions arrive twice.
     FrameTwice,
+    /// An operator drains a worker, and lets it take work again.
+    OperatorDrain,
+    /// An operator changes the role of a worker, and changes it back.
+    OperatorRole,
 }
 
 /// Those that hit a worker or its attempts in a step.
@@ -74,6 +78,9 @@ pub(crate) const AIMED: [FaultKind; 16] = [
 /// Those that hit messages between workers.
 pub(crate) const OF_MESSAGES: [FaultKind; 3] =
     [FaultKind::MessageLoss, FaultKind::MessageTwice, FaultKind::MessageDelay];
+
+/// Those that an operator wants. They are drawn apart, so that all else of a seed is as it was without them.
+pub(crate) const OF_OPERATORS: [FaultKind; 2] = [FaultKind::OperatorDrain, FaultKind::OperatorRole];
 
 /// A fault of a plan.
 #[derive(Clone, Debug)]
@@ -156,6 +163,17 @@ pub(crate) fn pauses(random: &mut Random, shortest: Duration, begins: Duration, 
         beside: None,
     };
     (0..count).map(pause).collect()
+}
+
+/// What operators ask from a time on, at random times and in random steps.
+pub(crate) fn operators(random: &mut Random, theme: Theme, scenario: &Scenario, begins: Duration) -> Vec<Fault> {
+    let count = random.range(1, 8);
+    let ask = |_| {
+        let kind = random.pick(&OF_OPERATORS);
+        let Fault { after, step, .. } = draw(random, theme, scenario);
+        Fault { kind, after: after.max(begins), step, lasts: random.millis(20, 900), beside: None }
+    };
+    (0..count).map(ask).collect()
 }
 
 /// The faults of a seed. Nothing goes wrong in one of twelve, or only what harms nobody.

@@ -1,7 +1,8 @@
 //! What faults do when they strike, and how they end.
 
 use crate::event::{Event, RouterIndex, WorkerIndex};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, OF_OPERATORS};
+use crate::operators::LOOKS_AGAIN;
 use crate::process::Inmail;
 use crate::reach::Reached;
 use crate::session::SessionKey;
@@ -48,6 +49,10 @@ impl World {
 
     fn strike(&mut self, number: usize, w: WorkerIndex, request: Option<RequestId>) {
         let Fault { kind, lasts, step, beside, .. } = self.scenario.faults[number].clone();
+        let of_operators = OF_OPERATORS.contains(&kind);
+        if of_operators && !self.may_operate(w, kind, true) {
+            return;
+        }
         self.trace.note(self.now, || format!("FAULT {number} {kind:?} at w{w} {step:?}, for {lasts:?}"));
         let over = self.now + lasts;
         if let Some(beside) = beside.filter(|_| over <= Time::ZERO + self.scenario.hurts) {
@@ -129,6 +134,7 @@ impl World {
             FaultKind::MessageLoss => reach.push(Reach::Chaos(Chaos { loss: self.often(), ..Chaos::default() })),
             FaultKind::MessageTwice => reach.push(Reach::Chaos(Chaos { twice: self.often(), ..Chaos::default() })),
             FaultKind::MessageDelay => reach.push(Reach::Chaos(Chaos { delay: self.often(), ..Chaos::default() })),
+            FaultKind::OperatorDrain | FaultKind::OperatorRole => reach.push(Reach::Operated(w, kind)),
             FaultKind::Deadline => {}
         }
         if !reach.is_empty() {
@@ -177,12 +183,16 @@ impl World {
         reach.extend((ways & 2 > 0).then_some(Reach::Blocked { from: other, to: one }));
     }
 
-    fn session_between(&self, router: RouterIndex, w: WorkerIndex) -> Option<SessionKey> {
+    pub(crate) fn session_between(&self, router: RouterIndex, w: WorkerIndex) -> Option<SessionKey> {
         self.routers[router].alive.as_ref().and_then(|alive| alive.links.get(&w).copied())
     }
 
     /// A fault that lasted is over.
     pub(crate) fn recover(&mut self, fault: usize) {
+        let waits = |reach: &Reach| matches!(*reach, Reach::Operated(w, kind) if !self.may_operate(w, kind, false));
+        if self.struck.get(&fault).is_some_and(|reach| reach.iter().any(waits)) {
+            return self.agenda.enter(self.now + LOOKS_AGAIN, Event::Recover { fault });
+        }
         if let Some(reach) = self.struck.remove(&fault) {
             self.trace.note(self.now, || format!("fault {fault} is over"));
             reach.into_iter().for_each(|reach| self.apply(reach, false));
@@ -193,6 +203,7 @@ impl World {
         match reach {
             Reach::Blocked { from, to } if begins => self.blocked[from][to] += 1,
             Reach::Blocked { from, to } => self.blocked[from][to] -= 1,
+            Reach::Operated(w, kind) => self.operate_on(w, kind, begins),
             Reach::Slow(w) => self.workers[w].slow = if begins { SLOW } else { 1 },
             Reach::Chaos(Chaos { loss, twice, delay }) => {
                 let chaos = &mut self.chaos;

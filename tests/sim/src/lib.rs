@@ -23,6 +23,7 @@ mod fault_effects;
 mod invariants;
 mod lease;
 mod limit;
+mod operators;
 mod pool;
 mod process;
 mod random;

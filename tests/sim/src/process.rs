@@ -3,6 +3,7 @@
 use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
 use crate::invariants::{idle, line, quotas, sealed, waits};
+use crate::operators::Duty;
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
@@ -11,6 +12,7 @@ use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
+use proto::admin::WorkerAsk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,7 @@ pub(crate) enum Inmail {
     Moved(TierEvent),
     StepEnded,
     Command(worker::Command),
+    Operator(WorkerAsk),
     Drain,
 }
 
@@ -67,6 +70,8 @@ pub(crate) struct WorkerLife {
     /// What sessions brought while the inbox was full: they are read when it has room.
     pub(crate) unread: VecDeque<Inmail>,
     pub(crate) drains: bool,
+    /// What it was there for in this life, the latest last, as it answered to operators.
+    pub(crate) duties: Vec<Duty>,
     pub(crate) sessions: u64,
     /// By what the machine calls them.
     pub(crate) session_keys: BTreeMap<SessionId, SessionKey>,
@@ -96,6 +101,11 @@ impl WorkerLife {
         sizes.collect()
     }
 
+    /// What it is there for.
+    pub(crate) fn duty(&self) -> Duty {
+        *self.duties.last().expect("it starts with one")
+    }
+
     /// Whether it loads from tiers, or lifts between them, or prompts wait to.
     pub(crate) fn tiers_move(&self) -> bool {
         let moves = |name| name == "loads from tiers" || name == "lifts between tiers";
@@ -112,7 +122,10 @@ impl WorkerLife {
 /// A worker.
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
+    /// The role that it starts with.
     pub(crate) role: Role,
+    /// What operators asked of this life.
+    pub(crate) wanted: Duty,
     /// Which life it is in, or was in last.
     pub(crate) life: Life,
     pub(crate) alive: Option<WorkerLife>,

@@ -36,6 +36,10 @@ pub(crate) enum Reached {
     Pinned,
     /// One was not, since too much was pinned.
     PinRefused,
+    /// A worker refused an attempt, since an operator drains it or gave it another role.
+    OperatorRefused,
+    /// A router got a worker's answer to an operator.
+    OperatorAnswered,
     /// A block was parked.
     Parked,
     /// A block was cold.
@@ -71,6 +75,8 @@ impl Reached {
             Reached::TooLongForSome,
             Reached::Pinned,
             Reached::PinRefused,
+            Reached::OperatorRefused,
+            Reached::OperatorAnswered,
             Reached::Parked,
             Reached::Cold,
             Reached::Logprobs,

@@ -260,6 +260,9 @@ impl World {
                 let Some(w) = self.linked(r, key) else { return };
                 let message = proto::session::decode_from_worker(&bytes).expect("a worker speaks the protocol");
                 self.note_early(r, &message);
+                if let FromWorker::OperatorAnswer { answer, .. } = &message {
+                    return self.router_has_answer(r, w, answer);
+                }
                 let id = self.workers[w].id;
                 self.place(r, placement::Event::Worker { id, message });
             }
@@ -322,7 +325,7 @@ impl World {
             id: worker.id,
             incarnation: Incarnation(life),
             name: format!("w{w}"),
-            role: worker.role,
+            role: worker.alive.as_ref().map_or(worker.role, |alive| alive.duty().role),
             address: PeerAddress::default(),
         };
         self.trace.note(self.now, || format!("router {r} has session {key} with w{w} in life {life}"));

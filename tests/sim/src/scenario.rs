@@ -189,11 +189,21 @@ impl Scenario {
         };
         let faults = fault::plan(&mut fault_random, theme, &scenario);
         let scenario = Self { faults, ..scenario };
+        let mut operator = Random::new(seed, 9);
         if scenario.faults.is_empty() {
-            return scenario.calm(&mut fault_random);
+            let scenario = scenario.calm(&mut fault_random);
+            return if operator.chance(500) { scenario.operated(&mut operator, theme) } else { scenario };
+        }
+        if operator.chance(100) {
+            let scenario = Self { faults: Vec::new(), ..scenario }.calm(&mut fault_random);
+            return scenario.operated(&mut operator, theme);
         }
         let poison = fault_random.chance(80).then(|| scenario.asks[fault_random.index(scenario.asks.len())].request.id);
-        let scenario = Self { poison, ..scenario };
+        let mut scenario = Self { poison, ..scenario };
+        if operator.chance(400) {
+            let asked = fault::operators(&mut operator, theme, &scenario, Duration::ZERO);
+            scenario.faults.extend(asked);
+        }
         if rare.chance(15) && !crowded && scenario.prefill > 0 { scenario.far_ahead(&mut rare) } else { scenario }
     }
 
@@ -234,6 +244,14 @@ impl Scenario {
             self.faults = fault::pauses(random, shortest, CALM_BEGINS, self.hurts);
             self.is_harmless = true;
         }
+        self
+    }
+
+    /// The same with operators, who leave a decode worker to every router at any time: nobody notices anything else.
+    fn operated(mut self, random: &mut Random, theme: Theme) -> Self {
+        let asked = fault::operators(random, theme, &self, CALM_BEGINS);
+        self.faults.extend(asked);
+        self.is_harmless = true;
         self
     }
 

@@ -11,6 +11,7 @@ use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
 use domain::{KvLayout, ProgressWord, SeqKey, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +66,8 @@ pub(crate) struct Notes {
     pub(crate) reached: Vec<Reached>,
     /// What it answered to an operator.
     pub(crate) answers: Vec<Answer>,
+    /// And at the worker's own port.
+    pub(crate) port_answers: Vec<WorkerAnswer>,
 }
 
 impl Notes {

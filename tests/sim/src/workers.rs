@@ -8,6 +8,7 @@ use crate::invariants::{
     tenants, waits,
 };
 use crate::lease::TICK;
+use crate::operators::Duty;
 use crate::pool::Pool;
 use crate::process::{Inmail, Running, WorkerLife};
 use crate::reach::Reached;
@@ -23,6 +24,7 @@ use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
 use prefill_worker::Prefill;
+use proto::admin::{Message, WorkerAnswer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,14 +69,14 @@ impl World {
         };
         let config = config(&self.scenario, worker.id, life);
         let wire = Box::new(Wire(shell.clone()));
-        let role: Box<dyn worker::Role> = match worker.role {
-            Role::Prefill => Box::new(Prefill),
-            Role::Decode => Box::new(Decode),
-        };
-        let machine = Machine::new(config, role, Box::new(card), wire).expect("the scheduler's settings agree");
+        let machine = Machine::new(config, make_role(worker.role), Box::new(card), wire);
+        let machine = machine.expect("the scheduler's settings agree").with_roles(worker.role, make_role);
         let machine = self.tiers(w, &shell).into_iter().fold(machine, Machine::with_tier);
+        let duty = Duty::of(self.workers[w].role);
+        self.workers[w].wanted = duty;
         self.workers[w].alive = Some(WorkerLife {
             machine,
+            duties: vec![duty],
             shell,
             pools,
             progress,
@@ -290,6 +292,11 @@ impl World {
                 let shell = alive.shell.clone();
                 Inbound::Command { command, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
             }
+            Inmail::Operator(ask) => {
+                let Some(alive) = &self.workers[w].alive else { return };
+                let shell = alive.shell.clone();
+                Inbound::Operator { ask, reply: Box::new(move |answer| shell.notes().port_answers.push(answer)) }
+            }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
         };
@@ -349,7 +356,9 @@ impl World {
             let outputs = std::mem::take(&mut notes.outputs);
             let reached = std::mem::take(&mut notes.reached);
             let answers = std::mem::take(&mut notes.answers);
+            let port_answers = std::mem::take(&mut notes.port_answers);
             drop(notes);
+            port_answers.iter().for_each(|answer| self.operator_answered(w, answer));
             reached.into_iter().chain(answers.iter().filter_map(answered)).for_each(|it| self.coverage.reach(it));
             if outputs.is_empty() {
                 break;
@@ -398,11 +407,11 @@ impl World {
                 if !matches!(message, FromWorker::Heartbeat | FromWorker::Report(_)) {
                     self.trace.note(self.now, || format!("w{w} says {message:?}"));
                 }
-                self.told(&message);
+                self.told(w, &message);
                 let found = culprit::check(self, &message)
                     .map_err(|what| (culprit::NAME, what))
                     .and_then(|()| blame::check(self, w, &message).map_err(|what| (blame::NAME, what)))
-                    .and_then(|()| needless::said(self, &message).map_err(|what| (needless::NAME, what)));
+                    .and_then(|()| needless::said(self, w, &message).map_err(|what| (needless::NAME, what)));
                 if let Err((name, what)) = found {
                     self.violated(name, format!("w{w}: {what}"));
                 }
@@ -587,9 +596,16 @@ impl World {
     // -- what is reached
 
     /// A worker says something to a router.
-    fn told(&mut self, message: &FromWorker) {
+    fn told(&mut self, w: WorkerIndex, message: &FromWorker) {
         match message {
-            FromWorker::Failed { why: Failure::QueueFull, .. } => self.coverage.reach(Reached::QueueFull),
+            &FromWorker::Failed { why: Failure::QueueFull, request, epoch, .. } => {
+                let by_operator = needless::is_operators_will(self, w, (request, epoch));
+                self.coverage.reach(if by_operator { Reached::OperatorRefused } else { Reached::QueueFull });
+            }
+            FromWorker::OperatorAnswer { answer, .. } => {
+                let answer = WorkerAnswer::decode(&answer[..]).expect("a worker speaks the protocol");
+                self.operator_answered(w, &answer);
+            }
             FromWorker::Failed { why: Failure::TooLarge, .. } => self.coverage.reach(Reached::TooLarge),
             FromWorker::Tokens(rows) => {
                 for row in rows {
@@ -635,6 +651,13 @@ impl World {
             Ok(met) => met.into_iter().for_each(|meeting| self.coverage.hit_meeting(meeting)),
             Err((name, what)) => self.violated(name, format!("w{w}: {what}")),
         }
+    }
+}
+
+fn make_role(role: Role) -> Box<dyn worker::Role> {
+    match role {
+        Role::Prefill => Box::new(Prefill),
+        Role::Decode => Box::new(Decode),
     }
 }
 

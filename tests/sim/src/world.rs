@@ -9,6 +9,7 @@ use crate::expected::Expected;
 use crate::fault::FaultKind;
 use crate::invariants::{self, Law, Violation};
 use crate::lease::Leases;
+use crate::operators::Duty;
 use crate::process::{Inmail, Router, Worker};
 use crate::random::Random;
 use crate::read::Read;
@@ -82,18 +83,25 @@ pub(crate) struct World {
 /// Something that a fault changed and that its end undoes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reach {
-    Blocked { from: usize, to: usize },
+    Blocked {
+        from: usize,
+        to: usize,
+    },
     Slow(WorkerIndex),
     Chaos(Chaos),
     Repeats(SessionKey),
+    /// What an operator asked of a worker.
+    Operated(WorkerIndex, FaultKind),
 }
 
 impl World {
     pub(crate) fn new(scenario: Scenario, trace: Trace) -> Self {
         let processes = scenario.routers + scenario.prefill + scenario.decode;
+        let role = |index: usize| if index < scenario.prefill { Role::Prefill } else { Role::Decode };
         let worker = |index: usize| Worker {
             id: WorkerId(index as u32),
-            role: if index < scenario.prefill { Role::Prefill } else { Role::Decode },
+            role: role(index),
+            wanted: Duty::of(role(index)),
             life: 0,
             alive: None,
             platter: Platter::default(),
@@ -202,6 +210,7 @@ impl World {
                     None => self.heal(),
                 }
             }
+            Event::Undo { role } => self.operators_undo(role),
             Event::Probe => self.probe(),
         }
     }
@@ -230,6 +239,7 @@ impl World {
                 self.agenda.enter(self.now + Duration::from_millis(50), Event::DrainDeadline { worker, life });
             }
         }
+        self.operators_undo_later();
         self.agenda.enter(self.now + self.scenario.silence_max * 2 + SETTLES, Event::Probe);
     }
 

@@ -203,6 +203,11 @@ fn a_handoff_takes_the_room_of_who_came_before() {
 }
 
 #[test]
+fn an_operator_is_answered_before_routers_know() {
+    check(Bug::AnswerBeforeReport, &["a router that has an operator's answer places by it"]);
+}
+
+#[test]
 fn the_last_request_is_first_in_a_router() {
     check(Bug::LastRequestFirst, &["who waits in a router begins before who came later"]);
 }

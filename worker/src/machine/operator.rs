@@ -7,6 +7,7 @@ use super::Machine;
 use crate::role::MakeRole;
 use crate::sessions::SessionId;
 use domain::Time;
+use domain::planted_bugs::{self, Bug};
 use domain::session::{self, FromWorker};
 use kv_manager::GroupStats;
 use proto::admin::worker_answer::Body as Answer;
@@ -79,7 +80,9 @@ impl Machine {
 
     /// Tells routers, and then the operator.
     fn changed(&mut self, now: Time) -> WorkerAnswer {
-        self.reports.send_now(&mut self.core, now);
+        if !planted_bugs::is(Bug::AnswerBeforeReport) {
+            self.reports.send_now(&mut self.core, now);
+        }
         WorkerAnswer { body: Some(Answer::State(self.state())) }
     }
 

@@ -1,5 +1,7 @@
 //! After all faults are over everything finishes: every request has ended, and nothing is left of any.
 
+use super::operator;
+use crate::operators::Duty;
 use crate::world::World;
 
 pub(crate) const NAME: &str = "after healing everything finishes";
@@ -42,6 +44,11 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
         kv.check();
         if let Some(stats) = kv.stats().into_iter().find(|stats| stats.free + stats.cached != stats.total) {
             return Err(format!("w{w} has blocks that are neither free nor cached: {stats:?}"));
+        }
+        for r in 0..world.routers.len() {
+            if let Some(seen) = operator::seen(world, r, w).filter(|&seen| seen != Duty::of(worker.role)) {
+                return Err(format!("router {r} places by {seen:?} of w{w}, whom no operator asks for that any more"));
+            }
         }
         if alive.machine.core().backlog() > 0 {
             return Err(format!("w{w} has messages that no session takes"));

@@ -13,6 +13,7 @@ pub(crate) mod idle;
 pub(crate) mod leases;
 pub(crate) mod line;
 pub(crate) mod needless;
+pub(crate) mod operator;
 pub(crate) mod patience;
 pub(crate) mod quotas;
 pub(crate) mod refusals;
