@@ -19,7 +19,7 @@ const VIEWS = Object.keys(WATCHES);
 
 const at = (id) => document.getElementById(id);
 themeButton(at("theme"));
-const openKey = keyButton(at("key"));
+const openKey = keyButton(at("key"), "baton keys add --admin");
 
 const notice = (error) => {
   at("notice").hidden = !error;
