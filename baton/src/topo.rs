@@ -39,7 +39,7 @@ pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
         return Ok(print(&text)?);
     }
     let (mut map, mut failed) = (Map::default(), Vec::new());
-    let places = args.urls.iter().map(|url| Ok((url, ProcessAddress::parse(url)?)));
+    let places = args.urls.iter().map(|url| ProcessAddress::parse(url).map(|place| (url, place)));
     let places = places.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     let tls = match places.iter().any(|(_, place)| place.speaks_tls()) {
         true => Some(OperatorTls::read(&args.access.tls_files()?).map_err(wrong)?),

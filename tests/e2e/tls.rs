@@ -76,7 +76,7 @@ fn processes_say_over_tls_what_one_process_says() {
     let own = own.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect::<Vec<_>>();
     let of_router = [flags(&pair, &[("client_ca", &authority), ("ca", &authority)]), own].concat();
     let mut cluster = Cluster::new("hush, says this test");
-    let workers = [cluster.prefill(&borrowed(&of_worker)), cluster.decode(&borrowed(&of_worker))];
+    let both = [cluster.prefill(&borrowed(&of_worker)), cluster.decode(&borrowed(&of_worker))];
     cluster.route(&borrowed(&of_router));
     cluster.trust(&trusting(&authority));
     cluster.until_ready(1, 1);
@@ -107,7 +107,7 @@ fn processes_say_over_tls_what_one_process_says() {
     assert_eq!(status, Some(0), "{error}");
 
     // `baton topo` has the same flags and settings.
-    let urls = workers.map(|at| format!("https://{}", cluster.worker(at).operations()));
+    let urls = both.map(|at| format!("https://{}", cluster.worker(at).operations()));
     let topo = |access: &[&str]| said(&[&["topo", "--json", &urls[0], &urls[1]], access].concat());
     let by_flags = ["--ca", &ca, "--tls-name", NAME];
     let topology = until("both have said which lanes they took", || {
