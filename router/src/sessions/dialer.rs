@@ -8,7 +8,7 @@ use super::roster::Roster;
 use super::service::Service;
 use crate::clock::Draw;
 use discovery::{About, Change, Discovery, Entry, Key, Member};
-use domain::Secrets;
+use domain::{Incarnation, Secrets};
 use domain::session::{ModelShape, ToWorker};
 use proto::tls::Connector;
 use std::collections::BTreeMap;
@@ -140,13 +140,14 @@ impl Dialer {
         };
         let (shown, mut seen) = watch::channel(Shown::new(peer.role));
         let (context_tokens, address) = (served.context_tokens, worker.name());
+        let life = peer.incarnation;
         let link = WorkerLink { peer, context_tokens, protocol, address, send, receive, shown };
         if self.links.send(link).await.is_err() {
-            return Ok(Over { why: "the router ends".to_owned(), has_left: false });
+            return Ok(Over { why: "the router ends".to_owned(), life, has_left: false });
         }
         loop {
             tokio::select! {
-                why = &mut until_over => return Ok(Over { why, has_left: seen.borrow().has_left }),
+                why = &mut until_over => return Ok(Over { why, life, has_left: seen.borrow().has_left }),
                 Ok(()) = seen.changed() => place.take_role(seen.borrow_and_update().role),
             }
         }
@@ -156,7 +157,9 @@ impl Dialer {
 /// How a session ended.
 struct Over {
     why: String,
-    /// The worker drained before, and said that it is about to end.
+    /// The life of the worker.
+    life: Incarnation,
+    /// It drained before, and said that it is about to end.
     has_left: bool,
 }
 
@@ -164,23 +167,23 @@ struct Over {
 struct Redial {
     pause: Duration,
     known: Option<DialError>,
-    /// Its last session ended because it left. What a directory lists is dialed though it left: it may return.
-    has_left: bool,
+    /// Its last life, if that drained and left. What a directory lists is dialed though it left: it may return.
+    left: Option<Incarnation>,
 }
 
 impl Redial {
     fn new() -> Self {
-        Self { pause: PAUSE_MIN, known: None, has_left: false }
+        Self { pause: PAUSE_MIN, known: None, left: None }
     }
 
     /// Notes how a session with the worker called `name` ended after `lasted`, or why none began. Returns how long to
     /// wait before the next one; none: not at all.
     fn after(&mut self, name: &str, session: Result<Over, DialError>, lasted: Duration) -> Option<Duration> {
         let error = match session {
-            Ok(Over { why, has_left }) => {
+            Ok(Over { why, life, has_left }) => {
                 tracing::info!(worker = name, why, "the session is over");
                 // A worker that is about to end takes sessions until it does.
-                self.has_left = has_left || (self.has_left && lasted < PAUSE_MAX);
+                self.left = has_left.then_some(life).or(self.left.filter(|left| *left == life));
                 None
             }
             Err(error) => Some(error),
@@ -190,7 +193,7 @@ impl Redial {
             && self.known.as_ref().is_none_or(|known| error.is_news(known))
         {
             match error {
-                DialError::Unreachable(_) if self.has_left => {
+                DialError::Unreachable(_) if self.left.is_some() => {
                     tracing::info!(worker = name, "the worker has left; it is used again if it returns");
                 }
                 error => tracing::warn!(worker = name, "{error}; it is tried again"),
