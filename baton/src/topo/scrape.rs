@@ -153,7 +153,9 @@ mod tests {
         assert_eq!(ProcessAddress::parse("http://host:1/metrics"), place("host:1", false));
         assert_eq!(ProcessAddress::parse("https://host:1/metrics"), place("host:1", true));
         assert_eq!(ProcessAddress::parse("[::1]:9"), place("[::1]:9", false));
-        for wrong in ["", "host", "http://host/", "https://host", "ftp://host:1", "host:99999", ":1", "http://host:1/v1"] {
+        for wrong in
+            ["", "host", "http://host/", "https://host", "ftp://host:1", "host:99999", ":1", "http://host:1/v1"]
+        {
             assert!(ProcessAddress::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -24,7 +24,8 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The key is that of the flag or of the environment, and is shown with each call.
 pub(super) async fn connect(args: &AdminArgs) -> Result<Client, CommandError> {
     let server = &args.server;
-    let key = args.access.authorization().map_err(AdminError::Key)?.map(|key| key.parse().expect("it is visible ASCII"));
+    let key =
+        args.access.authorization().map_err(AdminError::Key)?.map(|key| key.parse().expect("it is visible ASCII"));
     let key = ShowKey(key);
     let wrong = || AdminError::Url(server.clone());
     if !server.starts_with("http://") && !server.starts_with("https://") {
