@@ -223,7 +223,7 @@ test("a key of an operator drains a worker, and that of a client is refused", as
     await page.getByRole("dialog").getByLabel("Key").fill(key);
     await answers(page, "Use it");
   };
-  await page.getByRole("alert").getByText(/no key is shown/).waitFor();
+  await page.getByRole("alert").getByText(/No key is shown/).waitFor();
   await page.getByText("Refused", { exact: true }).waitFor();
   assert.equal(await page.getByRole("article").count(), 0);
   await use(client);
