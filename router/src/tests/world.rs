@@ -1,7 +1,7 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
-use crate::sessions::{Service, WorkerLink};
+use crate::sessions::{Service, Shown, WorkerLink};
 use crate::{Listeners, ModelCard, RequestLimits, RouterConfig, Sessions, serve};
 use domain::session::{
     Assignment, FromWorker, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker,
@@ -94,8 +94,7 @@ pub(crate) fn config() -> RouterConfig {
         keepalive: None,
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
-        reach: admin::Reach::Loopback,
-        hosts: Vec::new(),
+        browsers: admin::Browsers::new(admin::Reach::Loopback, &[]),
         explained_max: 4,
         placement: PlacementConfig {
             block_tokens: SERVED.block_tokens,
@@ -237,9 +236,9 @@ impl Played {
         let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let (role, _) = watch::channel(peer.role);
+        let (shown, _) = watch::channel(Shown::new(peer.role));
         let address = format!("played:{id}");
-        let link = WorkerLink { peer, address, context_tokens: CONTEXT, protocol, send, receive, role };
+        let link = WorkerLink { peer, address, context_tokens: CONTEXT, protocol, send, receive, shown };
         (Self { id, inbox, outbox }, link)
     }
 
