@@ -19,8 +19,8 @@ mod serve;
 mod sessions;
 mod traced;
 
-pub use admin::Reach;
-pub use config::{ModelCard, RequestLimits, RouterConfig};
+pub use admin::{Reach, Settings};
+pub use config::{ModelCard, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;
 pub use serve::{Listeners, keep_up, serve};

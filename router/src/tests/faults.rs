@@ -2,7 +2,7 @@
 
 use super::http::Http;
 use super::world::{LIMITS, Played, World, tokens};
-use crate::RequestLimits;
+use crate::RouterLimits;
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{End, Ender, Epoch, Incarnation};
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
 #[tokio::test]
 async fn a_deadline_is_a_clear_end() {
     let mut world = World::with(1, |config| {
-        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+        config.limits = watch::channel(RouterLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
     })
     .await;
     let mut http = world.client().await;
@@ -292,7 +292,7 @@ async fn busy(world: &mut World) {
 #[tokio::test]
 async fn who_waits_for_a_worker_is_told_by_the_status_that_its_time_is_over() {
     let mut world = World::with(1, |config| {
-        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+        config.limits = watch::channel(RouterLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
     })
     .await;
     busy(&mut world).await;
