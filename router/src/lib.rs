@@ -19,7 +19,7 @@ mod serve;
 mod sessions;
 mod traced;
 
-pub use admin::{Reach, Settings};
+pub use admin::Reach;
 pub use config::{ModelCard, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;

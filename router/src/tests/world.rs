@@ -2,8 +2,8 @@
 
 use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, WorkerLink};
-use crate::{Listeners, ModelCard, RouterConfig, RouterLimits, Sessions, Settings, serve};
-use admin::Status;
+use crate::{Listeners, ModelCard, RouterConfig, RouterLimits, Sessions, serve};
+use admin::{Settings, Status};
 use domain::session::{
     Assignment, FromWorker, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker,
     TokenRow,
