@@ -44,7 +44,9 @@ fn limits_and_policies_change_by_a_call_and_back() {
     let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
     let (few, all) = (format!("cluster.workers={}", addresses[..2].join(",")), addresses.join(","));
     let ops = format!("router.ops_listen={router}");
-    cluster.route(&["--set", "placement.handoff=always", "--set", &ops, "--set", &few]);
+    let collector = format!("traces.endpoint=http://{}", own_place());
+    let traces = ["--set", collector.as_str(), "--set", "traces.sample=0"];
+    cluster.route(&[&["--set", "placement.handoff=always", "--set", &ops, "--set", &few], &traces[..]].concat());
     cluster.until_ready(1, 1);
     let api = cluster.router();
 
@@ -71,6 +73,14 @@ fn limits_and_policies_change_by_a_call_and_back() {
     assert!(!uses_prefill(5));
     assert_eq!(change(router, "placement.handoff", &before), "\"never\"");
     assert!(uses_prefill(6));
+
+    // The share of requests that is traced, to a collector that is away.
+    let is_traced = || api.post("/v1/completions", &ask(7, 4).body).head.header("traceparent").is_some();
+    assert!(!is_traced());
+    let before = change(router, "traces.sample", "1");
+    assert!(is_traced());
+    change(router, "traces.sample", &before);
+    assert!(!is_traced());
 
     // What ended is listed, as many as are kept.
     let ended = || done(router, &["requests", "--ended", "50"])["requests"].as_array().expect("a list").clone();
