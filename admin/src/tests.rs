@@ -120,10 +120,10 @@ async fn settings_are_listed_changed_and_read_again() {
         answer.map(|answer| answer.into_inner().changes).map_err(|status| (status.code(), status.message().to_owned()))
     };
     let changes = change(&[("b", "2"), ("a", "1")]).await.expect("it is done");
-    assert_eq!(changes.iter().map(|it| (&*it.name, &*it.before, &*it.after)).collect::<Vec<_>>(), [
-        ("a", "600", "1"),
-        ("b", "600", "2")
-    ]);
+    assert_eq!(
+        changes.iter().map(|it| (&*it.name, &*it.before, &*it.after)).collect::<Vec<_>>(),
+        [("a", "600", "1"), ("b", "600", "2")]
+    );
     assert_eq!(change(&[("a", "1"), ("b", "no")]).await, Err((Code::InvalidArgument, "b: no".to_owned())));
     assert_eq!(change(&[]).await.expect_err("nothing is named").0, Code::InvalidArgument);
     let refused = service.reload(Call::new(ReloadRequest {})).await.expect_err("it needs a restart");
@@ -368,7 +368,8 @@ async fn every_call_is_answered_in_json() {
     let seen: Vec<_> = snapshots.take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
     assert!(seen.iter().all(|seen| seen.starts_with(br#"{"workers":[{"id":1,"name":"p","#)), "{seen:?}");
     // What the service has, a page can ask, and the other way round.
-    let methods = ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump", "ListSettings"];
+    let methods =
+        ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump", "ListSettings"];
     for name in methods {
         let answer = call(name, "{}").await;
         assert!(!matches!(answer, Err((Code::Unimplemented, _))), "{name}: {answer:?}");

@@ -27,7 +27,7 @@ fn change(server: SocketAddr, name: &str, value: &str) -> String {
 }
 
 /// Returns the status of a request, and its id.
-fn asked(router: &Process, number: u64) -> (u16, String) {
+fn asked(router: &Process, number: usize) -> (u16, String) {
     let answer = router.post("/v1/completions", &ask(number, 4).body);
     (answer.head.status, answer.head.header("x-request-id").expect("every answer has one").to_owned())
 }
@@ -84,9 +84,7 @@ fn limits_and_policies_change_by_a_call_and_back() {
 
     // What ended is listed, as many as are kept.
     let ended = || done(router, &["requests", "--ended", "50"])["requests"].as_array().expect("a list").clone();
-    until("the last one has ended", || {
-        ended().iter().all(|request| request["state"] == "ended").then_some(())
-    });
+    until("the last one has ended", || ended().iter().all(|request| request["state"] == "ended").then_some(()));
     assert!(ended().len() >= 5, "{:#?}", ended());
     assert_eq!(done(router, &["requests", "--ended", "2"])["requests"].as_array().map(Vec::len), Some(2));
     let before = change(router, "admin.explained_max", "1");

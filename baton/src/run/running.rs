@@ -160,8 +160,9 @@ impl Running {
         let mut state = self.state();
         let worker = LimitedWorker { input, started };
         // The settings may have changed while it started.
-        if let Ok(limits) = worker.limits(state.now.config()) {
-            worker.input.change_limits(limits);
+        match worker.limits(state.now.config()) {
+            Ok(limits) => worker.input.change_limits(limits),
+            Err(error) => tracing::warn!("{error}; the worker keeps the limits that it started with"),
         }
         state.workers.push(worker);
     }
@@ -175,7 +176,7 @@ impl Running {
         configured.check()?;
         let mut state = self.state();
         let differences = state.configured.differences(&configured);
-        let (_, fixed): (Vec<_>, Vec<_>) = differences.iter().cloned().partition(|it| changeable(it.key).is_some());
+        let fixed: Vec<_> = differences.iter().filter(|it| changeable(it.key).is_none()).cloned().collect();
         if !fixed.is_empty() {
             return Err(ChangeError::Fixed(fixed));
         }

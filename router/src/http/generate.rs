@@ -168,10 +168,8 @@ async fn submit(
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
-        let held = Held {
-            _place: places.split().expect("a place was taken for every prompt"),
-            _connection: admitted.clone(),
-        };
+        let held =
+            Held { _place: places.split().expect("a place was taken for every prompt"), _connection: admitted.clone() };
         let base = at * usize::from(choices);
         clients.push(Client::new(&updates, base, choices, arrived, held).expect("the queue has room for every end"));
     }

@@ -58,7 +58,8 @@ cluster.workers      "a:1, b:2"    "a:1"
 log.level            "it's"        "info"
 undo: baton admin limits router.requests_max=1024 placement.fetch=auto cluster.workers='"a:1, b:2"' log.level='"it'\''s"'
 "#;
-        let wanted: Vec<Vec<&str>> = expect.trim_start().lines().map(|line| line.split_whitespace().collect()).collect();
+        let wanted: Vec<Vec<&str>> =
+            expect.trim_start().lines().map(|line| line.split_whitespace().collect()).collect();
         let text = changes_and_undo(&changed);
         assert_eq!(text.lines().map(|line| line.split_whitespace().collect()).collect::<Vec<Vec<&str>>>(), wanted);
         assert_eq!(changes_and_undo(&[]), "nothing changed\n");
