@@ -1,7 +1,7 @@
 //! Schedules of small stories, as they print.
 
 use super::toy::{ToyKv, admit, job, key, show};
-use crate::{Added, Job, Kind, Scheduler, SchedulerConfig};
+use crate::{Added, Job, Kind, KvSpace, Scheduler, SchedulerConfig};
 use domain::Time;
 
 const CONFIG: SchedulerConfig = SchedulerConfig {
