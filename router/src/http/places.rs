@@ -92,8 +92,11 @@ mod tests {
         limits.send_replace(of(1));
         let parts: Vec<Place> = std::iter::from_fn(|| held.split()).collect();
         assert_eq!(parts.len(), 3);
-        drop((held, parts.into_iter().next()));
+        let mut parts = parts.into_iter();
+        drop((held, parts.next()));
         assert!(places.are_taken(), "what is open goes on, and counts");
+        assert!(places.until_free().now_or_never().is_none());
+        drop(parts);
         assert!(places.until_free().now_or_never().is_some(), "all are given back");
         limits.send_replace(of(2));
         assert!(places.take(3).is_none());

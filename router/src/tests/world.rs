@@ -86,6 +86,11 @@ pub(crate) const LIMITS: RouterLimits = RouterLimits {
     },
 };
 
+/// The same with so many prompts open at once.
+pub(crate) fn limited(requests_max: usize) -> watch::Receiver<RouterLimits> {
+    watch::channel(RouterLimits { placement: PlacementLimits { requests_max, ..LIMITS.placement }, ..LIMITS }).1
+}
+
 /// Settings of a process that has none.
 #[derive(Debug)]
 struct NoSettings;
