@@ -1,5 +1,6 @@
 //! What the service needs of the process that serves it.
 
+use crate::settings::Settings;
 use domain::{RequestId, WorkerId};
 use proto::admin::{Explanation, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use tonic::Status;
@@ -23,6 +24,9 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Explains a request. `None`: it is not known. Errors: the process cannot, or ends.
     fn explain(&self, request: RequestId) -> impl Future<Output = Result<Option<Explanation>, Status>> + Send;
+
+    /// Returns the settings of the process.
+    fn settings(&self) -> &dyn Settings;
 
     /// Asks a worker. Errors: it is not there, or does not answer in [`ANSWER_WAIT`](crate::ANSWER_WAIT).
     fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> impl Future<Output = Result<WorkerAnswer, Status>> + Send;

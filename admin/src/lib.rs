@@ -10,6 +10,7 @@ mod reach;
 mod refusal;
 mod routes;
 mod service;
+mod settings;
 mod snapshots;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use browsers::Browsers;
 pub use cluster::Cluster;
 pub use reach::{Caller, Certified, Reach};
 pub use routes::{Health, routes};
+pub use settings::Settings;
 pub use tonic::Status;
 
 /// Time for a worker to answer.

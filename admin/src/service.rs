@@ -3,6 +3,7 @@
 use crate::cluster::Cluster;
 use crate::fan_out::{self, ask, unexpected};
 use crate::names::{check_another_decodes, find};
+use crate::settings;
 use crate::snapshots;
 use domain::RequestId;
 use futures_util::stream::BoxStream;
@@ -12,7 +13,6 @@ use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use telemetry::logging;
 use tonic::{Request as Call, Response, Status};
 
 /// The service over a router or a worker.
@@ -137,18 +137,23 @@ impl<C: Cluster> Admin for Service<C> {
     }
 
     async fn get_log_filter(&self, _: Call<GetLogFilterRequest>) -> Answered<LogFilter> {
-        let filter = logging::filter().map_err(|error| Status::failed_precondition(error.to_string()))?;
-        Ok(Response::new(LogFilter { filter, before: String::new() }))
+        Ok(Response::new(LogFilter { filter: settings::log_filter()?, before: String::new() }))
     }
 
     async fn set_log_filter(&self, call: Call<SetLogFilterRequest>) -> Answered<LogFilter> {
-        let SetLogFilterRequest { filter } = call.into_inner();
-        let before = logging::set_filter(&filter).map_err(|error| match error {
-            logging::LogError::Filter { .. } => Status::invalid_argument(error.to_string()),
-            _ => Status::failed_precondition(error.to_string()),
-        })?;
-        tracing::info!(filter, before, "an operator changes what is logged");
-        Ok(Response::new(LogFilter { filter, before }))
+        settings::set_log_filter(self.0.settings(), call.into_inner().filter).map(Response::new)
+    }
+
+    async fn list_settings(&self, _: Call<ListSettingsRequest>) -> Answered<ListSettingsResponse> {
+        Ok(Response::new(settings::list(self.0.settings())))
+    }
+
+    async fn change_settings(&self, call: Call<ChangeSettingsRequest>) -> Answered<ChangeSettingsResponse> {
+        settings::change(self.0.settings(), call.into_inner()).map(Response::new)
+    }
+
+    async fn reload(&self, _: Call<ReloadRequest>) -> Answered<ReloadResponse> {
+        settings::reload(self.0.settings()).map(Response::new)
     }
 
     async fn explain_request(&self, call: Call<ExplainRequestRequest>) -> Answered<Explanation> {

@@ -4,7 +4,7 @@ use crate::reach::{Caller, Certified, Reach};
 use crate::refusal::refusal;
 use crate::routes::routes;
 use crate::service::Service;
-use crate::{Cluster, Status};
+use crate::{Cluster, Settings, Status};
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, VIA};
 use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
@@ -14,6 +14,7 @@ use keys::{KeyEntry, KeyFile, KeyHash, Keys};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tonic::codegen::Service as _;
@@ -56,6 +57,10 @@ impl Cluster for Played {
         Ok((request == RequestId(0xff)).then(Explanation::default))
     }
 
+    fn settings(&self) -> &dyn Settings {
+        &PlayedSettings
+    }
+
     async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {
         if worker == WorkerId(3) {
             return Err(Status::deadline_exceeded("it stands still"));
@@ -80,6 +85,57 @@ impl Cluster for Played {
         };
         Ok(WorkerAnswer { body: Some(body) })
     }
+}
+
+/// One setting, which takes every value but `no`.
+#[derive(Debug)]
+struct PlayedSettings;
+
+impl Settings for PlayedSettings {
+    fn list(&self) -> Vec<Setting> {
+        vec![Setting { name: "router.deadline_s".to_owned(), value: "600".to_owned(), ..Setting::default() }]
+    }
+
+    fn change(&self, values: &BTreeMap<String, String>) -> Result<Vec<SettingChange>, Status> {
+        let change = |(name, after): (&String, &String)| match after.as_str() {
+            "no" => Err(Status::invalid_argument(format!("{name}: no"))),
+            _ => Ok(SettingChange { name: name.clone(), before: "600".to_owned(), after: after.clone() }),
+        };
+        values.iter().map(change).collect()
+    }
+
+    fn reload(&self) -> Result<Vec<SettingChange>, Status> {
+        Err(Status::failed_precondition("engine.threads (0 -> 3)"))
+    }
+}
+
+#[tokio::test]
+async fn settings_are_listed_changed_and_read_again() {
+    let service = played();
+    let listed = service.list_settings(Call::new(ListSettingsRequest {})).await.expect("it lists").into_inner();
+    assert_eq!(listed.settings[0].value, "600");
+    let change = async |values: &[(&str, &str)]| {
+        let values = values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let answer = service.change_settings(Call::new(ChangeSettingsRequest { values })).await;
+        answer.map(|answer| answer.into_inner().changes).map_err(|status| (status.code(), status.message().to_owned()))
+    };
+    let changes = change(&[("b", "2"), ("a", "1")]).await.expect("it is done");
+    assert_eq!(
+        changes.iter().map(|it| (&*it.name, &*it.before, &*it.after)).collect::<Vec<_>>(),
+        [("a", "600", "1"), ("b", "600", "2")]
+    );
+    assert_eq!(change(&[("a", "1"), ("b", "no")]).await, Err((Code::InvalidArgument, "b: no".to_owned())));
+    assert_eq!(change(&[]).await.expect_err("nothing is named").0, Code::InvalidArgument);
+    let refused = service.reload(Call::new(ReloadRequest {})).await.expect_err("it needs a restart");
+    assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "engine.threads (0 -> 3)"));
+    // This process keeps no log.
+    let set = service.set_log_filter(Call::new(SetLogFilterRequest { filter: "info".to_owned() })).await;
+    assert_eq!(set.expect_err("there is none").code(), Code::FailedPrecondition);
+    // Pages name the values, too.
+    let asked = call_in_json(&service, "ChangeSettings", br#"{"values":{"router.deadline_s":"5"}}"#).await;
+    let Ok(JsonAnswer::One(answer)) = asked else { panic!("it is answered once") };
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("it is JSON");
+    assert_eq!(answer["changes"][0], serde_json::json!({ "name": "router.deadline_s", "before": "600", "after": "5" }));
 }
 
 #[test]
@@ -338,7 +394,8 @@ async fn every_call_is_answered_in_json() {
     let seen: Vec<_> = snapshots.take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
     assert!(seen.iter().all(|seen| seen.starts_with(br#"{"workers":[{"id":1,"name":"p","#)), "{seen:?}");
     // What the service has, a page can ask, and the other way round.
-    let methods = ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump"];
+    let methods =
+        ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump", "ListSettings"];
     for name in methods {
         let answer = call(name, "{}").await;
         assert!(!matches!(answer, Err((Code::Unimplemented, _))), "{name}: {answer:?}");

@@ -4,6 +4,7 @@
 //! other module of the project reads the environment. What is deliberately absent: any default that depends on the
 //! machine (a 0 or an empty text means "find out", and whoever uses the value finds out).
 
+mod changeable;
 mod check;
 mod flags;
 mod hidden;
@@ -12,6 +13,7 @@ mod origin;
 mod quantity;
 mod tree;
 
+pub(crate) use changeable::{CHANGEABLE, Part, changeable};
 pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
 pub(crate) use flags::Flags;
 pub(crate) use layers::{ConfigError, Difference, Loaded, load, operator_key};
@@ -19,8 +21,8 @@ pub(crate) use quantity::Bytes;
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
-    Admin, CHANGEABLE, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning,
-    SECTIONS, TlsSettings, Wanted,
+    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning, SECTIONS,
+    TlsSettings, Wanted,
 };
 
 #[cfg(test)]

@@ -19,13 +19,14 @@ mod topo;
 
 use clap::Parser;
 use cli::{BenchCommand, Cli, Command, ConfigCommand, KeysCommand, ModelCommand};
-use config::{Config, Flags};
+use config::{Config, Flags, Part};
 use domain::session::Role;
 use error::{CommandError, with_causes};
 use run::Running;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
@@ -39,10 +40,14 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), CommandError> {
     match cli.command {
-        Command::Serve(settings) => serving(settings.flags(), run::serve),
-        Command::Router(settings) => serving(settings.flags(), run::router),
-        Command::PrefillWorker(settings) => serving(settings.flags(), |running| run::worker(running, Role::Prefill)),
-        Command::DecodeWorker(settings) => serving(settings.flags(), |running| run::worker(running, Role::Decode)),
+        Command::Serve(settings) => serving(Part::All, settings.flags(), run::serve),
+        Command::Router(settings) => serving(Part::Router, settings.flags(), run::router),
+        Command::PrefillWorker(settings) => {
+            serving(Part::Worker, settings.flags(), |running| run::worker(running, Role::Prefill))
+        }
+        Command::DecodeWorker(settings) => {
+            serving(Part::Worker, settings.flags(), |running| run::worker(running, Role::Decode))
+        }
         Command::Admin(args) => commands::admin::admin(args),
         Command::Config(ConfigCommand::Show { settings, markdown: true }) => {
             commands::config::markdown(&config::load(&settings.flags())?)
@@ -73,7 +78,11 @@ fn run(cli: Cli) -> Result<(), CommandError> {
 }
 
 /// Runs a command that serves, with its settings. The log is open from here on, and requests are traced.
-fn serving(flags: Flags, serve: impl FnOnce(Running) -> Result<(), Box<dyn Error>>) -> Result<(), CommandError> {
+fn serving(
+    part: Part,
+    flags: Flags,
+    serve: impl FnOnce(&Arc<Running>) -> Result<(), Box<dyn Error>>,
+) -> Result<(), CommandError> {
     let loaded = config::load(&flags)?;
     loaded.check()?;
     let config = loaded.config();
@@ -89,5 +98,5 @@ fn serving(flags: Flags, serve: impl FnOnce(Running) -> Result<(), Box<dyn Error
     let timeline = (!log.timeline.is_empty()).then_some(Path::new(&log.timeline));
     telemetry::logging::init(&log.level, log.format.into(), output::stderr_is_terminal(), timeline)
         .map_err(|error| wrong(error.into()))?;
-    serve(Running::new(flags, loaded)).map_err(CommandError::Failed)
+    serve(&Running::new(part, flags, loaded)).map_err(CommandError::Failed)
 }

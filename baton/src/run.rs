@@ -11,6 +11,7 @@ mod ops;
 mod reload;
 mod role_name;
 mod router;
+mod running;
 mod runtime;
 mod secret;
 mod serve;
@@ -21,8 +22,8 @@ mod tls;
 mod worker;
 mod worker_setup;
 
-pub(crate) use reload::Running;
 pub(crate) use router::router;
+pub(crate) use running::Running;
 pub(crate) use secret::{draw_secret, secrets};
 pub(crate) use serve::serve;
 pub(crate) use shutdown::end_with_input;

@@ -20,7 +20,7 @@ mod table;
 
 pub use address::{Address, AddressError};
 pub use entry::{ENTRY_BYTES_MAX, Entry, EntryError, Topology};
-pub use static_list::{StaticList, StaticListError};
+pub use static_list::{StaticList, StaticListError, StaticWatcher};
 pub use table::{Sight, Table, WORKERS_MAX};
 
 use domain::session::Role;

@@ -1,15 +1,23 @@
-//! Addresses that the configuration names and that never change.
+//! Addresses that the configuration names.
 
 use crate::table::WORKERS_MAX;
 use crate::{About, Address, AddressError, Change, Discovery, Key, Member};
 use std::collections::BTreeSet;
+use std::future::pending;
+use tokio::sync::watch;
 
-/// The addresses, all there from the beginning.
-#[derive(Clone, Debug)]
+/// The addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticList {
     addresses: Vec<Address>,
-    /// How many of them [`Discovery::next`] has named.
-    told: usize,
+}
+
+/// A list as a directory: it changes when the configuration does.
+#[derive(Debug)]
+pub struct StaticWatcher {
+    list: watch::Receiver<StaticList>,
+    /// Addresses that [`Discovery::next`] has named and that have not left.
+    named: BTreeSet<Address>,
 }
 
 /// Why a list names no workers.
@@ -38,7 +46,7 @@ impl StaticList {
         if let Some(twice) = addresses.iter().find(|&address| !seen.insert(address)) {
             return Err(StaticListError::Twice(twice.clone()));
         }
-        Ok(Self { addresses, told: 0 })
+        Ok(Self { addresses })
     }
 
     /// Returns all addresses.
@@ -47,11 +55,36 @@ impl StaticList {
     }
 }
 
-impl Discovery for StaticList {
+impl StaticWatcher {
+    /// Follows a list, for as long as it can change.
+    pub fn new(list: watch::Receiver<StaticList>) -> Self {
+        Self { list, named: BTreeSet::new() }
+    }
+
+    /// Returns what the list has changed since it was last asked, one thing at a time.
+    fn change(&mut self) -> Option<Change> {
+        let list = self.list.borrow_and_update();
+        let key = |address: &Address| Key(address.to_string());
+        if let Some(left) = self.named.iter().find(|&address| !list.addresses.contains(address)).cloned() {
+            self.named.remove(&left);
+            return Some(Change::Left(key(&left)));
+        }
+        let address = list.addresses.iter().find(|&address| !self.named.contains(address))?.clone();
+        self.named.insert(address.clone());
+        Some(Change::Joined(Member { key: key(&address), address, about: About::Nothing }))
+    }
+}
+
+impl Discovery for StaticWatcher {
     async fn next(&mut self) -> Change {
-        let Some(address) = self.addresses.get(self.told).cloned() else { return std::future::pending().await };
-        self.told += 1;
-        Change::Joined(Member { key: Key(address.to_string()), address, about: About::Nothing })
+        loop {
+            if let Some(change) = self.change() {
+                return change;
+            }
+            if self.list.changed().await.is_err() {
+                return pending().await;
+            }
+        }
     }
 }
 
@@ -65,16 +98,37 @@ mod tests {
         StaticList::parse(text).expect_err("it is refused").to_string()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn every_address_joins_once() {
-        let mut list = StaticList::parse("a:1, b:2,\nc:3,").expect("a list");
+    fn list(text: &str) -> StaticList {
+        StaticList::parse(text).expect("a list")
+    }
+
+    /// Returns the changes until there are none.
+    async fn changes(watcher: &mut StaticWatcher) -> Vec<String> {
         let mut seen = Vec::new();
-        while let Ok(change) = timeout(Duration::from_secs(1), list.next()).await {
-            let Change::Joined(member) = change else { panic!("{change:?}") };
-            seen.push(member.address.to_string());
+        while let Ok(change) = timeout(Duration::from_secs(1), watcher.next()).await {
+            seen.push(match change {
+                Change::Joined(member) => format!("+{}", member.address),
+                Change::Changed(member) => format!("={}", member.address),
+                Change::Left(key) => format!("-{key}"),
+            });
         }
-        assert_eq!(seen, ["a:1", "b:2", "c:3"]);
-        assert!(StaticList::parse(" ").expect("an empty list").addresses().is_empty());
+        seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_address_joins_once_and_leaves_with_its_list() {
+        let (lists, receiver) = watch::channel(list("a:1, b:2,\nc:3,"));
+        let mut watcher = StaticWatcher::new(receiver);
+        assert_eq!(changes(&mut watcher).await, ["+a:1", "+b:2", "+c:3"]);
+        lists.send_replace(list("d:4,b:2,a:1"));
+        assert_eq!(changes(&mut watcher).await, ["-c:3", "+d:4"]);
+        // Of what it did not see it says nothing.
+        lists.send_replace(list("b:2"));
+        lists.send_replace(list("c:3,a:1"));
+        assert_eq!(changes(&mut watcher).await, ["-b:2", "-d:4", "+c:3"]);
+        drop(lists);
+        assert_eq!(changes(&mut watcher).await, [""; 0]);
+        assert!(list(" ").addresses().is_empty());
     }
 
     #[test]

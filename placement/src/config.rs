@@ -30,6 +30,29 @@ pub struct PlacementConfig {
     pub defaults: Rates,
 }
 
+/// What of a [`PlacementConfig`] can change while the placement runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacementLimits {
+    /// Attempts at a request. An open request that has had more ends with its next failure.
+    pub attempts_max: u32,
+    /// Requests open at once. Those that are open go on.
+    pub requests_max: usize,
+    /// Entries of the prefix index. Those beyond it are forgotten at once.
+    pub index_blocks_max: usize,
+    /// Whether prompts go through prefill workers, for attempts from now on.
+    pub handoff: HandoffPolicy,
+    /// Whether beginnings of prompts are fetched, for attempts from now on.
+    pub fetch: FetchPolicy,
+}
+
+impl PlacementConfig {
+    /// Returns the same with these limits.
+    pub fn with(self, limits: PlacementLimits) -> Self {
+        let PlacementLimits { attempts_max, requests_max, index_blocks_max, handoff, fetch } = limits;
+        Self { attempts_max, requests_max, index_blocks_max, handoff, fetch, ..self }
+    }
+}
+
 /// Whether prompts go through prefill workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoffPolicy {

@@ -53,6 +53,15 @@ impl PrefixIndex {
         Self { entries_max, workers: BTreeMap::new(), by_size: BTreeSet::new(), entries: 0, bytes: 0 }
     }
 
+    /// Bounds the entries. Those that are too many go, in the order in which new ones would take their places.
+    pub(crate) fn limit(&mut self, entries_max: usize) {
+        self.entries_max = entries_max;
+        while self.entries > entries_max {
+            let &(_, largest) = self.by_size.last().expect("entries are some worker's");
+            self.drop_leaf(largest);
+        }
+    }
+
     /// Returns what the worker has at the head of `chain`.
     pub(crate) fn held(&self, worker: WorkerId, chain: &[BlockHash]) -> Held {
         self.held_about(worker, chain, 0)
@@ -134,10 +143,18 @@ impl PrefixIndex {
         match blocks.first_leaf(parent.filter(|_| largest == worker)) {
             Some(leaf) => self.change(largest, |blocks| blocks.remove(leaf)),
             None if blocks.first_leaf(None).is_some() => return false,
-            // Its blocks continue each other in a circle, so what it said is wrong.
-            None => self.clear(largest),
+            None => self.drop_leaf(largest),
         }
         true
+    }
+
+    /// Forgets the leaf of a worker that was used longest ago.
+    fn drop_leaf(&mut self, worker: WorkerId) {
+        match self.workers[&worker].first_leaf(None) {
+            Some(leaf) => self.change(worker, |blocks| blocks.remove(leaf)),
+            // Its blocks continue each other in a circle, so what it said is wrong.
+            None => self.clear(worker),
+        }
     }
 
     /// Changes what is known of a worker, and brings the counts up to that.

@@ -27,7 +27,7 @@ mod worker_messages;
 mod worker_sessions;
 mod workers;
 
-pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+pub use config::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
 pub use cost::{CANDIDATES_KEPT, Cost, Decision, Route};
 pub use counters::{Counters, Phases};
 pub use departures::LEFT_AFTER;

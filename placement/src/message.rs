@@ -1,5 +1,6 @@
 //! What goes into a placement and what comes out.
 
+use crate::config::PlacementLimits;
 use domain::session::{FromWorker, PeerInfo, ToWorker, TokenRow};
 use domain::{BlockHash, Choice, End, Epoch, Request, RequestId, WorkerId};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub enum Event {
         /// The sequence.
         choice: Choice,
     },
+    /// An operator changed limits.
+    Limits(PlacementLimits),
     /// Nothing but the time: deadlines may have passed. (Every other event looks at them too.)
     Tick,
 }

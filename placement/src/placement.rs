@@ -3,7 +3,7 @@
 //! This file dispatches. A file per concern says what follows: `arrivals` and requests that wait, `attempts`, `rows`
 //! that workers send, `ends`, `worker_messages`, `worker_sessions` that begin and end, and `drain`.
 
-use crate::config::PlacementConfig;
+use crate::config::{PlacementConfig, PlacementLimits};
 use crate::cost::Decision;
 use crate::counters::{Counters, Phases};
 use crate::departures::Departures;
@@ -82,6 +82,7 @@ impl Placement {
             Event::Arrive { request, chain } => self.place_request(now, request, chain, out),
             Event::Gone { request } => self.finish(request, End::error(Ender::Client, "the client hung up"), out),
             Event::StopChoice { request, choice } => self.stop_choice(request, choice, out),
+            Event::Limits(limits) => self.take_limits(limits),
             Event::Tick => {}
         }
         self.close_drained(now, out);
@@ -93,6 +94,13 @@ impl Placement {
         }
         self.introduce_named(first, out);
         self.note_sent(now, &out[first..]);
+    }
+
+    fn take_limits(&mut self, limits: PlacementLimits) {
+        self.config = self.config.clone().with(limits);
+        self.workers.limit_index(limits.index_blocks_max);
+        // What no worker would soon begin may have another route now.
+        self.waiting_may_begin = true;
     }
 
     /// Returns when the next deadline passes; an [`Event::Tick`] is due then.

@@ -496,6 +496,11 @@ impl Workers {
         self.index.len()
     }
 
+    /// Bounds them.
+    pub(crate) fn limit_index(&mut self, blocks_max: usize) {
+        self.index.limit(blocks_max);
+    }
+
     /// Bytes that they take, about.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.index.bytes()

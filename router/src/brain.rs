@@ -10,6 +10,7 @@ mod operator;
 
 use crate::access::Access;
 use crate::clock::Clock;
+use crate::config::RouterLimits;
 use crate::explained::{Explained, Names};
 use crate::sessions::{LinkFull, Links, Service, WorkerLink};
 pub(crate) use client::{Client, Held, Update, Updates};
@@ -106,6 +107,7 @@ pub(crate) struct Brain {
     names: Names,
     load: FleetLoad,
     explained: Explained,
+    limits: watch::Receiver<RouterLimits>,
     /// Blocks of the index and their bytes.
     index: [Gauge; 2],
     /// Reused by every event.
@@ -117,7 +119,7 @@ impl Brain {
     /// before.
     pub(crate) async fn begin(
         clock: Clock,
-        (config, explained_max): (PlacementConfig, usize),
+        (config, limits): (PlacementConfig, watch::Receiver<RouterLimits>),
         fleet: watch::Sender<Fleet>,
         mut service: watch::Receiver<Option<Service>>,
         mut phase: watch::Receiver<Phase>,
@@ -130,12 +132,18 @@ impl Brain {
         };
         let Served { block_tokens, token_bytes, .. } = service.served;
         let config = PlacementConfig { block_tokens, token_bytes, ..config };
-        Some(Self::new(clock, config, Explained::new(explained_max), fleet))
+        Some(Self::new(clock, config, limits, fleet))
     }
 
-    fn new(clock: Clock, config: PlacementConfig, explained: Explained, fleet: watch::Sender<Fleet>) -> Self {
-        metrics::router_index_blocks("budget").set(config.index_blocks_max as f64);
-        metrics::router_index_bytes("budget").set(Placement::index_bytes_max(config.index_blocks_max) as f64);
+    fn new(
+        clock: Clock,
+        config: PlacementConfig,
+        mut limits: watch::Receiver<RouterLimits>,
+        fleet: watch::Sender<Fleet>,
+    ) -> Self {
+        let now = *limits.borrow_and_update();
+        let config = config.with(now.placement);
+        show_index_budget(config.index_blocks_max);
         Self {
             clock,
             load: FleetLoad::new(config.block_tokens),
@@ -150,7 +158,8 @@ impl Brain {
             asks: Asks::default(),
             reached: BTreeMap::new(),
             names: Names::new(),
-            explained,
+            explained: Explained::new(now.explained_max),
+            limits,
             index: [metrics::router_index_blocks("used"), metrics::router_index_bytes("used")],
             commands: Vec::new(),
         }
@@ -185,6 +194,7 @@ impl Brain {
                         self.end_all();
                     }
                 }
+                Ok(()) = self.limits.changed() => self.take_limits(),
                 () = tick => self.handle(Event::Tick),
             }
         }
@@ -193,6 +203,10 @@ impl Brain {
     fn note(&mut self, note: Note) {
         match note {
             Note::Arrive { request, chain, client, access } => {
+                // A request that comes after a change is judged by it.
+                if self.limits.has_changed().unwrap_or(false) {
+                    self.take_limits();
+                }
                 let id = request.id;
                 self.gone.push(client.gone(id));
                 self.clients.insert(id, client);
@@ -207,6 +221,13 @@ impl Brain {
             }
             Note::Operator(note) => self.operator(note),
         }
+    }
+
+    fn take_limits(&mut self) {
+        let RouterLimits { explained_max, placement, .. } = *self.limits.borrow_and_update();
+        self.explained.keep(explained_max);
+        show_index_budget(placement.index_blocks_max);
+        self.handle(Event::Limits(placement));
     }
 
     fn heard(&mut self, worker: WorkerId, message: Option<Vec<u8>>) {
@@ -441,6 +462,11 @@ impl Brain {
         }
         self.fleet.send_if_modified(|known| std::mem::replace(known, fleet) != fleet);
     }
+}
+
+fn show_index_budget(blocks_max: usize) {
+    metrics::router_index_blocks("budget").set(blocks_max as f64);
+    metrics::router_index_bytes("budget").set(Placement::index_bytes_max(blocks_max) as f64);
 }
 
 /// What workers were told, and could not be.

@@ -1,11 +1,12 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
-use admin::Browsers;
+use admin::{Browsers, Settings};
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
 use keys::Keys;
-use placement::PlacementConfig;
+use placement::{PlacementConfig, PlacementLimits};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -22,8 +23,10 @@ pub struct RouterConfig {
     pub body_min_bytes_per_s: u64,
     /// Bytes of all bodies that are read or parsed, together. Above: the largest that is not complete gets 429.
     pub bodies_bytes_max: usize,
-    /// What a request may ask for. It may change while the router serves; open requests keep what they began with.
-    pub limits: watch::Receiver<RequestLimits>,
+    /// What may change while the router serves. Open requests keep what they began with.
+    pub limits: watch::Receiver<RouterLimits>,
+    /// The settings of the process, as operators ask for them.
+    pub settings: Arc<dyn Settings>,
     /// Open connections, more than requests may be. Above: the one that has been without an open request for the
     /// longest time is closed.
     pub connections_max: usize,
@@ -44,16 +47,14 @@ pub struct RouterConfig {
     pub drain: Duration,
     /// Which callers may ask the admin service, and which pages.
     pub browsers: Browsers,
-    /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
-    pub explained_max: usize,
-    /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its
-    /// `block_tokens` and `token_bytes` are replaced by what the workers serve.
+    /// What the brain decides by. Its `block_tokens` and `token_bytes` are replaced by what the workers serve, and what
+    /// may change by `limits`.
     pub placement: PlacementConfig,
 }
 
-/// What a request may ask for.
+/// Limits and policies that may change while the router serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestLimits {
+pub struct RouterLimits {
     /// Tokens of a prompt, beside the model's context. Above: 400.
     pub prompt_tokens_max: u32,
     /// Prompts of one completion request. Above: 400.
@@ -62,6 +63,10 @@ pub struct RequestLimits {
     pub choices_max: u16,
     /// Time from arrival to the end that a client must have. After: the request ends by its limit.
     pub deadline: Duration,
+    /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
+    pub explained_max: usize,
+    /// Those of the placement. Its `requests_max` is the number of prompts that are open at once. Above: 429.
+    pub placement: PlacementLimits,
 }
 
 /// The model as clients see it, and what turns their text into its tokens and back. How long its contexts are,

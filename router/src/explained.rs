@@ -30,6 +30,12 @@ impl Explained {
         Self { open: HashMap::new(), over: VecDeque::new(), over_max }
     }
 
+    /// Keeps so many of those that ended.
+    pub(crate) fn keep(&mut self, over_max: usize) {
+        self.over_max = over_max;
+        self.over.drain(..self.over.len().saturating_sub(over_max));
+    }
+
     /// Returns what is known of a request.
     pub(crate) fn get(&self, id: RequestId) -> Option<&Record> {
         let open = self.open.get(&id).map(|(record, _)| record);

@@ -20,7 +20,7 @@ mod sessions;
 mod traced;
 
 pub use admin::{Browsers, Reach};
-pub use config::{ModelCard, RequestLimits, RouterConfig};
+pub use config::{ModelCard, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;
 pub use serve::{Listeners, keep_up, serve};

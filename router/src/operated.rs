@@ -2,7 +2,7 @@
 
 use crate::brain::{AskError, Note, OperatorNote};
 use crate::http::App;
-use admin::{ANSWER_WAIT, Cluster, Status};
+use admin::{ANSWER_WAIT, Cluster, Settings, Status};
 use domain::{RequestId, WorkerId};
 use proto::admin::{Explanation, Message, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use std::sync::Arc;
@@ -67,6 +67,10 @@ impl Cluster for Operated {
 
     async fn explain(&self, request: RequestId) -> Result<Option<Explanation>, Status> {
         Ok(self.brain(|reply| OperatorNote::Explain(request, reply)).await?.flatten())
+    }
+
+    fn settings(&self) -> &dyn Settings {
+        &*self.0.config.settings
     }
 
     async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {

@@ -3,7 +3,7 @@
 use crate::brain::{Brain, Fleet, NOTES_MAX, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
-use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
+use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Places, Server, ops_routes, routes};
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
 use admin::Health;
@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::MetricsHandle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// How often samples of histograms are folded.
@@ -47,10 +47,9 @@ pub async fn serve(
     let (notes, notes_receiver) = mpsc::channel(NOTES_MAX);
     let (phase, phase_receiver) = watch::channel(Phase::Serving);
     let (fleet, fleet_receiver) = watch::channel(Fleet::default());
-    let requests_max = u32::try_from(config.placement.requests_max).unwrap_or(u32::MAX);
-    let places = Arc::new(Semaphore::new(requests_max as usize));
+    let places = Places::new(config.limits.clone());
     let Sessions { links, service } = sessions;
-    let decides = (config.placement.clone(), config.explained_max);
+    let decides = (config.placement.clone(), config.limits.clone());
     let brain = Brain::begin(clock, decides, fleet, service.clone(), phase_receiver.clone());
     let mut brain = tokio::spawn(run(brain, links, notes_receiver, phase_receiver.clone()));
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
@@ -73,7 +72,7 @@ pub async fn serve(
     let (ops, tell_health) = operations(listeners.ops, app);
     let life = async {
         shutdown.await;
-        drain(&phase, &places, requests_max, drain_wait).await;
+        drain(&phase, &places, drain_wait).await;
     };
     let failed = tokio::select! {
         never = server.accept() => match never {},
@@ -142,18 +141,15 @@ async fn tell_health(app: Arc<App>, health: Health) -> Infallible {
     }
 }
 
-/// Refuses new requests, lets open ones end within `wait`, and ends the rest. No request is open when all of its
-/// `requests_max` places are free.
-async fn drain(phase: &watch::Sender<Phase>, places: &Semaphore, requests_max: u32, wait: Duration) {
-    let all_ended = || async {
-        let _ = places.acquire_many(requests_max).await;
-    };
+/// Refuses new requests, lets open ones end within `wait`, and ends the rest. No request is open when all places are
+/// free.
+async fn drain(phase: &watch::Sender<Phase>, places: &Places, wait: Duration) {
     tracing::info!("draining: new requests are refused, open ones may end");
     phase.send_replace(Phase::Draining);
-    if timeout(wait, all_ended()).await.is_err() {
+    if timeout(wait, places.until_free()).await.is_err() {
         tracing::warn!("the time for draining is over; open requests are ended");
         phase.send_replace(Phase::Ending);
-        let _ = timeout(ENDING_WAIT, all_ended()).await;
+        let _ = timeout(ENDING_WAIT, places.until_free()).await;
     }
 }
 

@@ -83,6 +83,20 @@ impl Scheduler {
         }
     }
 
+    /// Takes other limits for what is decided from now on. What runs goes on, also where it is more than may run now.
+    ///
+    /// # Panics
+    /// If [`SchedulerConfig::check`] refuses the limits, or blocks would have another size.
+    pub fn change_limits(&mut self, config: SchedulerConfig) {
+        if let Err(broken) = config.check() {
+            panic!("scheduler limits: {broken}");
+        }
+        assert_eq!(config.block_tokens, self.config.block_tokens, "the size of blocks is that of the memory");
+        self.config = config;
+        // What had no room may have some.
+        (self.short, self.settled) = (None, None);
+    }
+
     /// Queues a job.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ mod export;
 mod span;
 
 pub use attempts::{AttemptSpan, attempt};
-pub use export::{Exporting, TraceError, start};
+pub use export::{Exporting, TraceError, set_sample, start};
 pub use span::{Event, Service, Span, Value};
 
 pub(crate) use attempts::layer;
@@ -40,7 +40,7 @@ pub fn begin(traceparent: Option<&str>) -> Option<(TraceContext, Option<u64>)> {
             // 53 bits are what a float holds.
             let drawn = (draw() >> 11) as f64 / (1_u64 << 53) as f64;
             let trace = u128::from(draw()) << 64 | u128::from(draw());
-            (drawn < exporter.sample).then(|| (TraceContext { trace, span: draw() }, None))
+            (drawn < exporter.sample()).then(|| (TraceContext { trace, span: draw() }, None))
         }
     }
 }

@@ -13,8 +13,9 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 PATIENCE_S = 30
 SERVICE = "baton.admin.v1.Admin"
 CALLS = {
-    "ChangeRole", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes", "ListModels",
-    "ListRequests", "ListTiers", "ListWorkers", "SetLogFilter", "UndrainWorker", "Watch",
+    "ChangeRole", "ChangeSettings", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes",
+    "ListModels", "ListRequests", "ListSettings", "ListTiers", "ListWorkers", "Reload", "SetLogFilter", "UndrainWorker",
+    "Watch",
 }  # fmt: skip
 
 
@@ -76,6 +77,20 @@ class Admin(unittest.TestCase):
         before = self.call("GetLogFilter").filter
         self.assertEqual(self.call("SetLogFilter", filter="warn").before, before)
         self.assertEqual(self.call("SetLogFilter", filter=before).filter, before)
+
+    def test_a_limit_changes_and_back(self):
+        name = "router.requests_max"
+        listed = {setting.name: setting for setting in self.call("ListSettings").settings}
+        self.assertEqual(listed[name].unit, "prompts")
+        (change,) = self.call("ChangeSettings", values={name: "7"}).changes
+        self.assertEqual((change.name, change.before, change.after), (name, listed[name].value, "7"))
+        (back,) = self.call("ChangeSettings", values={name: change.before}).changes
+        self.assertEqual((back.before, back.after), ("7", listed[name].value))
+        self.assertEqual(list(self.call("Reload").changes), [])
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.call("ChangeSettings", values={"router.request_max": "7"})
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertIn(name, refused.exception.details())
 
     def test_snapshots_come_again_and_again(self):
         watch = self.call("Watch", every_ms=100)

@@ -53,6 +53,7 @@ mod reload;
 mod rolling;
 mod same_text;
 mod server;
+mod settings;
 mod simulated;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;

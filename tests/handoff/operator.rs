@@ -2,9 +2,13 @@
 
 use super::commands::{ask, small};
 use super::*;
+use decode_worker::Decode;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{Nothing, Role, Worker, WorkerState};
+use scheduler::SchedulerConfig;
+use tests::rig::Rig;
+use worker::Inbound;
 
 fn state(cluster: &Cluster, ask: Ask) -> Worker {
     match cluster.ask(DECODE, ask).body {
@@ -67,4 +71,37 @@ fn what_nothing_holds_is_flushed_and_counted() {
     let Some(Answer::Dump(dump)) = cluster.ask(DECODE, Ask::Dump(Nothing {})).body else { panic!("no dump") };
     assert!(dump.attempts.is_empty() && dump.in_step == 0, "{dump:?}");
     cluster.wait_idle();
+}
+
+#[test]
+fn limits_change_from_the_next_step_on_and_what_runs_goes_on() {
+    let mut rig = Rig::new(Decode, options(None).layout);
+    let with = |rig: &Rig, running_max: u32| {
+        let limits = rig.machine.core().config.scheduler;
+        Inbound::Limits(SchedulerConfig { running_max, chunk_tokens: 4 * limits.block_tokens, ..limits })
+    };
+    let submit = |rig: &mut Rig, id: u64, tokens: u32| {
+        rig.submit(&Asked::new(id, prompt(40, id as u32), tokens), Assignment::Whole);
+        rig.turn();
+    };
+    let computed = |rig: &Rig| rig.running().map_or(0, |plan| plan.spans.iter().map(|span| span.inputs.len()).sum());
+    submit(&mut rig, 1, 3);
+    assert_eq!(computed(&rig), 40_usize, "its prompt is one chunk");
+    assert!(rig.step());
+    let change = with(&rig, 2);
+    rig.handle(change);
+    submit(&mut rig, 2, 3);
+    assert!(rig.step());
+    assert_eq!(computed(&rig), 1 + 16, "one decodes, and of the other's prompt a chunk is computed");
+    let change = with(&rig, 1);
+    rig.handle(change);
+    submit(&mut rig, 3, 3);
+    assert!(rig.step());
+    let runs = |rig: &Rig| rig.running().map_or(0, |plan| plan.spans.len());
+    assert_eq!(runs(&rig), 1, "the first one has ended, the second goes on, the third waits");
+    let change = with(&rig, 2);
+    rig.handle(change);
+    assert!(rig.step());
+    assert_eq!(runs(&rig), 2, "nothing else had to happen");
+    while rig.step() {}
 }

@@ -2,14 +2,17 @@
 //! alone, and reaches them as a whole.
 
 use super::*;
+use admin::{Settings, Status};
 use domain::session::{ModelShape, PeerAddress, PeerInfo, Role, Served};
 use domain::{Incarnation, SamplingParams};
 use engine::text::{Detokenizer, SpecialTokens, Tokenizer};
 use futures_util::FutureExt;
-use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
+use proto::admin::{Setting, SettingChange};
 use proto::queue::{queue, weight};
-use router::{Dial, DialError, Dialed, Dialer, Keys, Listeners, ModelCard, RequestLimits, RouterConfig};
+use router::{Dial, DialError, Dialed, Dialer, Keys, Listeners, ModelCard, RouterConfig, RouterLimits};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -137,8 +140,40 @@ impl Drop for Router {
     }
 }
 
+/// Settings of a process that has none.
+#[derive(Debug)]
+struct NoSettings;
+
+impl Settings for NoSettings {
+    fn list(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn change(&self, _: &BTreeMap<String, String>) -> Result<Vec<SettingChange>, Status> {
+        Ok(Vec::new())
+    }
+
+    fn reload(&self) -> Result<Vec<SettingChange>, Status> {
+        Ok(Vec::new())
+    }
+}
+
 fn config() -> RouterConfig {
-    let limits = RequestLimits { prompt_tokens_max: 1024, prompts_max: 1, choices_max: 1, deadline: HOUR };
+    let placement = PlacementLimits {
+        attempts_max: 3,
+        requests_max: 64,
+        index_blocks_max: 1024,
+        handoff: HandoffPolicy::Auto,
+        fetch: FetchPolicy::Auto,
+    };
+    let limits = RouterLimits {
+        prompt_tokens_max: 1024,
+        prompts_max: 1,
+        choices_max: 1,
+        deadline: HOUR,
+        explained_max: 0,
+        placement,
+    };
     RouterConfig {
         keys: Keys::default(),
         body_bytes_max: 64 << 10,
@@ -146,6 +181,7 @@ fn config() -> RouterConfig {
         body_min_bytes_per_s: 1,
         bodies_bytes_max: 256 << 10,
         limits: watch::channel(limits).1,
+        settings: Arc::new(NoSettings),
         connections_max: 64,
         metrics_on_api: false,
         vllm_aliases: true,
@@ -155,7 +191,6 @@ fn config() -> RouterConfig {
         write_wait: HOUR,
         drain: HOUR,
         browsers: router::Browsers::new(router::Reach::Loopback, &[]),
-        explained_max: 0,
         placement: PlacementConfig {
             block_tokens: 0,
             token_bytes: 0,

@@ -9,6 +9,7 @@ use domain::KvLayout;
 use engine::device::Device;
 use proto::admin::{WorkerAnswer, WorkerAsk};
 use proto::queue::{Room, Share};
+use scheduler::SchedulerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -52,6 +53,8 @@ pub enum Inbound {
         /// Takes the answer, without waiting.
         reply: Box<dyn FnOnce(WorkerAnswer) + Send>,
     },
+    /// Take other limits from the next step on.
+    Limits(SchedulerConfig),
     /// The device ended a step.
     StepEnded,
     /// Take nothing new; what runs goes on.
@@ -96,7 +99,7 @@ pub struct SessionInput {
 }
 
 /// An inbox that holds a bounded number of bytes: of routers' messages, and of what the agent tells. Of other
-/// events there are as many as there are sessions, moves of tiers and steps under way.
+/// events there are as many as there are sessions, moves of tiers, steps under way and changes of limits.
 pub fn inbox() -> Inbox {
     let (sender, receiver) = channel();
     let (routers, agent) = (Room::new(INBOX_BYTES_MAX), Room::new(INBOX_AGENT_BYTES_MAX));
@@ -168,6 +171,11 @@ impl WorkerInput {
     pub fn ask(&self, ask: WorkerAsk, reply: impl FnOnce(WorkerAnswer) + Send + 'static) -> bool {
         let ask = Inbound::Operator { ask, reply: Box::new(reply) };
         self.routers.try_take(0, 0).is_some_and(|share| self.put(ask, Some(share)))
+    }
+
+    /// Gives the worker other limits, from its next step on. They fit together, as [`SchedulerConfig::check`] says.
+    pub fn change_limits(&self, limits: SchedulerConfig) {
+        self.put(Inbound::Limits(limits), None);
     }
 
     /// The device ended a step.

@@ -17,7 +17,7 @@ use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, T
 use domain::{BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
-use scheduler::{Added, Job, Kind, Scheduler};
+use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -109,6 +109,12 @@ impl WorkerState {
             paused: false,
             role: None,
         }
+    }
+
+    /// Takes other limits for what is decided from now on.
+    pub(crate) fn change_limits(&mut self, limits: SchedulerConfig) {
+        self.scheduler.change_limits(limits);
+        self.config.scheduler = limits;
     }
 
     /// Returns the attempt, if it is open.

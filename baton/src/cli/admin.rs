@@ -9,6 +9,10 @@ Examples:
   baton admin drain decode-2                  take nothing new there, and move what runs
   baton admin undrain decode-2
   baton admin role decode-2 prefill           let it compute prompts from now on
+  baton admin limits                          the limits and policies that can change now
+  baton admin limits router.requests_max=64 placement.handoff=never
+  baton admin reload                          take up the configuration file as it is now
+  baton admin requests --ended 20             also the last 20 that ended
   baton admin explain req_00c0ffee00c0ffee    why there, and what it took: the id is in x-request-id
   baton admin --json requests | jq .
   baton admin watch                           workers and requests, as they change
@@ -17,14 +21,14 @@ Examples:
   baton admin --server https://router:8001 --ca ca.pem --cert me.pem --key-file me.key workers
 
 A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, the log \
-filter that was printed.
+filter or the values that were printed.
 
 A server on another host is asked with a key (`baton keys add --admin`), which only https keeps secret, or with a \
 certificate. For https, what no flag says is taken from the settings tls.ca, tls.cert, tls.key and tls.server_name \
 (--config, BATON_TLS__CA and so on).
 
-Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker or \
-request; 4 the call is refused.";
+Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker, \
+request or setting; 4 the call is refused.";
 
 /// Arguments of `baton admin`.
 #[derive(Debug, Args)]
@@ -59,7 +63,11 @@ pub(crate) enum AdminCommand {
     /// List the models that are served.
     Models,
     /// List the open requests, and what each waits for.
-    Requests,
+    Requests {
+        /// Also so many that ended, the latest first; a router keeps as many as admin.explained_max says
+        #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+        ended: u32,
+    },
     /// Say why a request was served where it was, and what it took.
     Explain {
         /// The id in the header x-request-id of its answer
@@ -93,6 +101,15 @@ pub(crate) enum AdminCommand {
         /// The worker
         worker: String,
     },
+    /// List the limits and policies of the process that can change while it runs, or change some of them.
+    Limits {
+        /// Settings to change, all or none; prints what they were before. A value holds until the configuration changes
+        /// it, or the process ends
+        #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
+        changes: Vec<(String, String)>,
+    },
+    /// Let the process read its configuration again, as SIGHUP does. All of it is taken, or nothing.
+    Reload,
     /// Change what the process logs, until it ends. Prints the filter before.
     Log {
         /// A level, or directives such as `info,router=debug`; without one, the filter is printed
@@ -112,6 +129,13 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
         count: u64,
     },
+}
+
+/// Reads `NAME=VALUE`. Errors: it is none.
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
+    let pair = pair.map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "write it as NAME=VALUE, for example router.requests_max=64".to_owned())
 }
 
 /// What a worker is there for.

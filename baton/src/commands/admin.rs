@@ -4,6 +4,7 @@
 mod connection;
 mod error;
 mod explanation;
+mod settings;
 mod tables;
 mod watch;
 
@@ -57,8 +58,8 @@ impl Asked {
                 let answer = client.list_models(ListModelsRequest {}).await;
                 self.show(answer, |answer| tables::models(&answer.models))?
             }
-            AdminCommand::Requests => {
-                let answer = client.list_requests(ListRequestsRequest::default()).await;
+            AdminCommand::Requests { ended } => {
+                let answer = client.list_requests(ListRequestsRequest { ended }).await;
                 self.show(answer, |answer| tables::requests(&answer.requests))?
             }
             AdminCommand::Explain { id } => {
@@ -76,6 +77,19 @@ impl Asked {
             AdminCommand::Log { filter: Some(filter) } => {
                 let answer = client.set_log_filter(SetLogFilterRequest { filter }).await;
                 self.show(answer, |answer| format!("{} (before: {})\n", answer.filter, answer.before))?
+            }
+            AdminCommand::Limits { changes } if changes.is_empty() => {
+                let answer = client.list_settings(ListSettingsRequest {}).await;
+                self.show(answer, settings::limits)?
+            }
+            AdminCommand::Limits { changes } => {
+                let values = changes.into_iter().collect();
+                let answer = client.change_settings(ChangeSettingsRequest { values }).await;
+                self.show(answer, |answer| settings::changes_and_undo(&answer.changes))?
+            }
+            AdminCommand::Reload => {
+                let answer = client.reload(ReloadRequest {}).await;
+                self.show(answer, |answer| settings::changes(&answer.changes))?
             }
             AdminCommand::Flush { worker } => {
                 let answer = client.flush_worker(FlushWorkerRequest { worker }).await;

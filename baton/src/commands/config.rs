@@ -1,6 +1,6 @@
 //! `baton config`.
 
-use crate::config::{CHANGEABLE, Loaded, SECTIONS};
+use crate::config::{Loaded, SECTIONS, changeable};
 use crate::error::CommandError;
 use crate::output::{print, table};
 
@@ -30,9 +30,9 @@ Baton reads settings from four places. A later place overrides an earlier one: t
 An unknown setting is an error. Sizes take a unit (`64KiB`, `16MiB`, `1GiB`) or are a number of bytes. The end of a name
 says its unit: `_s` seconds, `_ms` milliseconds, `_us` microseconds, `_percent` percent.
 
-A process reads its configuration at the start, and again on SIGHUP. Settings that say "Can change at run time" are then
-changed. If any other one differs, nothing is changed, and the log names it
-([change settings at run time](../operate/reload.md)).
+A process reads its configuration at the start, and again on SIGHUP or when an operator asks. Settings that say "Can
+change at run time" are then changed. If any other one differs, nothing is changed, and the log names it. `baton admin
+limits` changes them without the configuration ([change settings at run time](../operate/reload.md)).
 
 - `baton config show` prints every setting, its value and where the value came from.
 - `baton config check` says whether `baton serve` would accept the configuration.
@@ -48,7 +48,7 @@ pub(crate) fn reference(loaded: &Loaded) -> String {
             &format!("\n## [{section}]\n\n{}\n\n| setting | default | meaning |\n| --- | --- | --- |\n", about.trim());
         for entry in &entries {
             if let Some((_, key)) = entry.key.rsplit_once('.').filter(|(head, _)| head == section) {
-                let changes = if CHANGEABLE.contains(&entry.key.as_str()) { " Can change at run time." } else { "" };
+                let changes = if changeable(&entry.key).is_some() { " Can change at run time." } else { "" };
                 text += &format!("| `{key}` | `{}` | {}{changes} |\n", entry.default, entry.about);
             }
         }

@@ -183,6 +183,14 @@ impl Loaded {
         &self.config
     }
 
+    /// Returns the same with these values, which an operator gives: by key, as TOML or as a flag says them. Errors:
+    /// [`ConfigError`], if a key or a value is wrong by itself.
+    pub(crate) fn with(&self, values: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
+        let mut layers = Layers { values: self.values.clone() };
+        values.iter().try_for_each(|(key, value)| layers.text(key, &plain(value), Origin::Call))?;
+        Ok(layers.finish())
+    }
+
     /// Lists the settings that have other values in `other`, in the order of the tree.
     pub(crate) fn differences(&self, other: &Self) -> Vec<Difference> {
         let changed = KEYS.iter().filter(|(key, _)| self.values[key].0 != other.values[key].0);
@@ -369,6 +377,16 @@ fn unknown(key: &str, origin: Origin) -> ConfigError {
     let best = KEYS.iter().map(|&(known, _)| (known, likeness(known))).max_by(|a, b| a.1.total_cmp(&b.1));
     let nearest = best.filter(|(_, likeness)| *likeness >= LIKENESS_MIN).map(|(known, _)| known);
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
+}
+
+/// Returns a text of TOML without its quotation marks, and anything else as it is.
+fn plain(value: &str) -> String {
+    let table = format!("value = {value}").parse::<Table>().ok();
+    let text = table.and_then(|mut table| match table.remove("value") {
+        Some(Value::String(text)) if table.is_empty() => Some(text),
+        _ => None,
+    });
+    text.unwrap_or_else(|| value.to_owned())
 }
 
 /// Returns what stands for a value that is not shown.

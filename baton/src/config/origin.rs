@@ -14,6 +14,8 @@ pub(crate) enum Origin {
     Environment(String),
     /// This flag.
     Flag(String),
+    /// A call of an operator.
+    Call,
 }
 
 impl fmt::Display for Origin {
@@ -23,6 +25,7 @@ impl fmt::Display for Origin {
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::Call => write!(f, "admin call"),
         }
     }
 }

@@ -524,10 +524,6 @@ tree! {
     }
 }
 
-/// Keys whose values can change while a process runs, when it reads its configuration again.
-pub(crate) const CHANGEABLE: [&str; 5] =
-    ["router.prompt_tokens_max", "router.prompts_max", "router.choices_max", "router.deadline_s", "log.level"];
-
 /// Keys whose values are never shown and cannot be set by flags.
 pub(super) const HIDDEN: [&str; 5] =
     ["cluster.secret", "cluster.accept_secret", "discovery.etcd.password", "object.secret", "object.token"];

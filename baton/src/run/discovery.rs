@@ -6,7 +6,7 @@ use super::secret::{etcd_password, is_of_this_host};
 use crate::config::{Config, DiscoveryKind, DiscoveryKubernetes};
 use discovery::etcd::{Credentials, Etcd, EtcdConfig, EtcdWatcher, Registration, TlsFiles};
 use discovery::kubernetes::{Kubernetes, KubernetesConfig, PodWatcher};
-use discovery::{Address, AddressError, Change, Discovery, Entry, StaticList, Topology};
+use discovery::{Address, AddressError, Change, Discovery, Entry, StaticList, StaticWatcher, Topology};
 use domain::session::{PeerInfo, Role, Served};
 use std::convert::Infallible;
 use std::error::Error;
@@ -22,7 +22,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Where the workers of the cluster are listed, for routers.
 pub(super) enum Directory {
     /// In the configuration.
-    Static(StaticList),
+    Static(watch::Receiver<StaticList>),
     /// In etcd.
     Etcd(Etcd),
     /// Among the pods of Kubernetes.
@@ -31,7 +31,7 @@ pub(super) enum Directory {
 
 /// Changes of a directory.
 pub(super) enum Changes {
-    Static(StaticList),
+    Static(StaticWatcher),
     Etcd(EtcdWatcher),
     Kubernetes(PodWatcher),
 }
@@ -53,10 +53,14 @@ pub(super) enum Registered {
 }
 
 impl Directory {
-    /// Opens the directory. Errors: the directory refuses this process.
-    pub(super) fn open(config: &Config, runtime: &Runtime) -> Result<Self, Box<dyn Error>> {
+    /// Opens the directory. `addresses`: those of the configuration. Errors: the directory refuses this process.
+    pub(super) fn open(
+        config: &Config,
+        addresses: watch::Receiver<StaticList>,
+        runtime: &Runtime,
+    ) -> Result<Self, Box<dyn Error>> {
         Ok(match config.discovery.kind {
-            DiscoveryKind::Static => Self::Static(StaticList::parse(&config.cluster.workers)?),
+            DiscoveryKind::Static => Self::Static(addresses),
             DiscoveryKind::Etcd => Self::Etcd(runtime.block_on(Etcd::open(etcd_config(config)?))?),
             DiscoveryKind::Kubernetes => {
                 let kubernetes = kubernetes_config(&config.discovery_kubernetes)?;
@@ -68,7 +72,7 @@ impl Directory {
     /// Returns where the workers are, in words.
     pub(super) fn describe(&self, config: &Config) -> String {
         match self {
-            Self::Static(list) => list.addresses().iter().map(Address::as_str).collect::<Vec<_>>().join(", "),
+            Self::Static(list) => list.borrow().addresses().iter().map(Address::as_str).collect::<Vec<_>>().join(", "),
             Self::Etcd(_) => {
                 let etcd = &config.discovery_etcd;
                 format!("those that etcd lists at {} under {}", etcd.endpoints, etcd.prefix)
@@ -80,7 +84,7 @@ impl Directory {
     /// Follows the directory. It takes a runtime.
     pub(super) fn changes(self) -> Changes {
         match self {
-            Self::Static(list) => Changes::Static(list),
+            Self::Static(list) => Changes::Static(StaticWatcher::new(list)),
             Self::Etcd(etcd) => Changes::Etcd(etcd.watch()),
             Self::Kubernetes(kubernetes) => Changes::Kubernetes(kubernetes.watch()),
         }

@@ -1,11 +1,13 @@
 //! A worker of a process of its own as the admin service sees it: its thread answers.
 
-use admin::{ANSWER_WAIT, Cluster, Status};
+use super::running::Running;
+use admin::{ANSWER_WAIT, Cluster, Settings, Status};
 use domain::session::{PROTOCOL, Served};
 use domain::{RequestId, WorkerId};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{Attempt, Explanation, Model, Nothing, Request, Worker, WorkerAnswer, WorkerAsk};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use worker::WorkerInput;
@@ -18,6 +20,7 @@ pub(super) struct OperatedWorker {
     /// The name of its model.
     pub(super) model: String,
     pub(super) served: Served,
+    pub(super) settings: Arc<Running>,
 }
 
 impl OperatedWorker {
@@ -83,6 +86,10 @@ impl Cluster for OperatedWorker {
     async fn explain(&self, _: RequestId) -> Result<Option<Explanation>, Status> {
         let why = "a worker does not choose who serves a request: ask the router (router.ops_listen)";
         Err(Status::failed_precondition(why))
+    }
+
+    fn settings(&self) -> &dyn Settings {
+        &*self.settings
     }
 
     async fn ask(&self, _: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {

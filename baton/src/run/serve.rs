@@ -3,13 +3,13 @@
 use super::local::Local;
 use super::model::Model;
 use super::model_card::{described, model_card};
-use super::reload::Running;
 use super::role_name::role_name;
 use super::router::router_config;
+use super::running::Running;
 use super::runtime::{END_MAX, listen, runtime};
 use super::worker::{WORKER_FAILED, has_failed};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, shutdown, startup_banner, tls};
+use super::{ops, reload, shutdown, startup_banner, tls};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -18,15 +18,16 @@ use proto::tls::PortUse;
 use router::{Dialer, Listeners, ModelCard};
 use std::cell::Cell;
 use std::error::Error;
+use std::sync::Arc;
 use transport::{Hub, LaneStatus};
 
 /// Serves until a signal ends it.
-pub(crate) fn serve(running: Running) -> Result<(), Box<dyn Error>> {
-    let config = &running.config().clone();
+pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
+    let config = &running.config();
     let metrics = telemetry::install();
     let runtime = runtime()?;
-    let router_config = router_config(config, running.limits())?;
-    runtime.spawn(running.follow());
+    let router_config = router_config(config, running)?;
+    runtime.spawn(reload::follow(running.clone()));
     let api = listen(&runtime, "router.listen", &config.router.listen)?;
     let tls = tls::open(config, &runtime)?;
     let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
@@ -45,8 +46,9 @@ pub(crate) fn serve(running: Running) -> Result<(), Box<dyn Error>> {
     let (dialer, sessions) = Dialer::new(card.shape);
     let mut workers = Vec::with_capacity(setups.len());
     for setup in setups {
-        let (peer, served) = (setup.peer(), setup.served());
+        let (peer, served, limits) = (setup.peer(), setup.served(), setup.limits());
         let worker = setup.start()?;
+        running.add_worker(worker.input(), limits);
         let (dialer, local) = (dialer.clone(), Local::new(worker.input(), worker.role(), peer, served));
         runtime.spawn(async move { dialer.keep(&local).await });
         workers.push(worker);

@@ -5,12 +5,12 @@ use super::host::host;
 use super::model::Model;
 use super::model_card::described;
 use super::operated::OperatedWorker;
-use super::reload::Running;
 use super::role_name::role_name;
+use super::running::Running;
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::{is_of_this_host, secrets};
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
-use super::{ops, shutdown, startup_banner, tiers, tls};
+use super::{ops, reload, shutdown, startup_banner, tiers, tls};
 use crate::config::Config;
 use crate::output::print;
 use domain::WorkerId;
@@ -19,6 +19,7 @@ use proto::tls::{Port, PortUse};
 use std::cell::Cell;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
@@ -33,11 +34,11 @@ const LIFE_GLANCE: Duration = Duration::from_millis(500);
 pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a bug of baton: the log says more";
 
 /// Serves routers until a signal ends it.
-pub(crate) fn worker(running: Running, role: Role) -> Result<(), Box<dyn Error>> {
-    let config = &running.config().clone();
+pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn Error>> {
+    let config = &running.config();
     let metrics = telemetry::install();
     let runtime = runtime()?;
-    runtime.spawn(running.follow());
+    runtime.spawn(reload::follow(running.clone()));
     let secrets = secrets(&config.cluster, &open_addresses(config))?;
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
@@ -64,11 +65,15 @@ pub(crate) fn worker(running: Running, role: Role) -> Result<(), Box<dyn Error>>
     let peer = setup.peer();
     let banner = startup_banner::worker(&port, &model.name, &pool, &setup, ops.as_ref(), tiers::describe(config))?;
     let entry = entry(config, setup.peer(), setup.served(), &model.name, (address, ops_at))?;
+    let limits = setup.limits();
     let worker = setup.start()?;
+    running.add_worker(worker.input(), limits);
     let identity = Identity { peer, role: worker.role(), served, secrets };
     let registered = runtime.block_on(register.register(entry))?;
     print(&banner)?;
-    let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
+    let settings = running.clone();
+    let operated =
+        OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served, settings };
     runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, browsers));
 
     let drain = Duration::from_secs(config.worker.drain_s);

@@ -95,6 +95,11 @@ impl WorkerSetup {
         self.config.served(self.shape, self.context_tokens, self.device.batch_invariant())
     }
 
+    /// Returns the limits that it starts with.
+    pub(super) fn limits(&self) -> SchedulerConfig {
+        self.config.scheduler
+    }
+
     /// Returns what computes, in words.
     pub(super) fn device(&self) -> String {
         self.device.describe()

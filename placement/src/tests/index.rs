@@ -297,3 +297,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_bound_that_falls_is_kept_at_once() {
+    let mut index = PrefixIndex::new(20);
+    let (a, b, c) = (chain(1, 128), chain(2, 48), chain(3, 48));
+    insert(&mut index, P1, &a);
+    insert(&mut index, D1, &b);
+    insert(&mut index, D1, &c);
+    index.refresh(D1, &b);
+    index.limit(9);
+    // The worker with the most loses, from the ends, what was used longest ago.
+    assert_eq!([held(&index, P1, &a), held(&index, D1, &b), held(&index, D1, &c)].iter().sum::<u32>(), 9);
+    assert!(held(&index, P1, &a) < 8 && held(&index, D1, &b) == 3, "{index:?}");
+    index.limit(0);
+    assert_eq!((index.len(), index.bytes()), (0, 0));
+    insert(&mut index, P1, &a);
+    assert_eq!(index.len(), 0);
+    index.limit(3);
+    insert(&mut index, P1, &a);
+    assert_eq!(held(&index, P1, &a), 3);
+}

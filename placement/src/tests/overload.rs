@@ -1,7 +1,7 @@
-use super::support::{Bench, D1, D2, P1, config, request};
+use super::support::{Bench, D1, D2, P1, check, config, request};
 use crate::HandoffPolicy::{self, Always, Auto, Never};
 use crate::overload::{AnswerLength, Load, retry_after};
-use crate::{Event, PlacementConfig, Rejected};
+use crate::{Event, PlacementConfig, PlacementLimits, Rejected};
 use domain::End;
 use domain::session::{FromWorker, Report};
 use std::time::Duration;
@@ -89,4 +89,24 @@ fn answers_that_end_regularly_are_counted() {
     // The mean falls from 128 tokens to 120.5. Eight such answers take 9.6 s, a token each hundredth of a second.
     bench.report(D1, Report { number: 1, waiting: 7, running: 1, ..Report::default() });
     assert_eq!(bench.placement.retry_after(), Duration::from_secs(10));
+}
+
+#[test]
+fn limits_change_for_what_comes_and_what_is_open_goes_on() {
+    let always = HandoffPolicy::Always;
+    let mut bench = Bench::new(PlacementConfig { handoff: always, requests_max: 2, ..config() }, &[P1, D1]);
+    let limits = |requests_max, handoff| {
+        let PlacementConfig { attempts_max, index_blocks_max, fetch, .. } = config();
+        Event::Limits(PlacementLimits { attempts_max, requests_max, index_blocks_max, handoff, fetch })
+    };
+    bench.arrive(request(1, 10, 1, 8));
+    check(&bench, "w11 decode after w1 e1+0, w1 prefill for w11 e1+0");
+    bench.event(limits(1, HandoffPolicy::Never));
+    check(&bench, "");
+    bench.arrive(request(2, 10, 1, 8));
+    assert!(bench.said_so().starts_with("reject Overloaded"), "{}", bench.said_so());
+    bench.event(limits(2, HandoffPolicy::Never));
+    bench.arrive(request(3, 10, 1, 8));
+    check(&bench, "w11 whole e1+0");
+    assert_eq!(bench.placement.open(), 2);
 }

@@ -326,6 +326,71 @@ pub struct LogFilter {
 #[derive(serde::Serialize)]
 #[derive(serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListSettingsRequest {}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListSettingsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub settings: ::prost::alloc::vec::Vec<Setting>,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Setting {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub default: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub unit: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub from: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub about: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SettingChange {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub before: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub after: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChangeSettingsRequest {
+    #[prost(map = "string, string", tag = "1")]
+    pub values: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ChangeSettingsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub changes: ::prost::alloc::vec::Vec<SettingChange>,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReloadRequest {}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReloadResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub changes: ::prost::alloc::vec::Vec<SettingChange>,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExplainRequestRequest {
     #[prost(string, tag = "1")]
@@ -751,6 +816,13 @@ pub async fn call_in_json<T: admin_server::Admin>(
         "SetLogFilter" => {
             super::calls::one(service.set_log_filter(super::calls::read(body)?).await?)
         }
+        "ListSettings" => {
+            super::calls::one(service.list_settings(super::calls::read(body)?).await?)
+        }
+        "ChangeSettings" => {
+            super::calls::one(service.change_settings(super::calls::read(body)?).await?)
+        }
+        "Reload" => super::calls::one(service.reload(super::calls::read(body)?).await?),
         "ExplainRequest" => {
             super::calls::one(service.explain_request(super::calls::read(body)?).await?)
         }
@@ -1097,6 +1169,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("baton.admin.v1.Admin", "GetLogFilter"));
             self.inner.unary(req, path, codec).await
         }
+        /// The same as changing the setting log.level.
         pub async fn set_log_filter(
             &mut self,
             request: impl tonic::IntoRequest<super::SetLogFilterRequest>,
@@ -1116,6 +1189,79 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("baton.admin.v1.Admin", "SetLogFilter"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Settings that can change while the process that is asked runs.
+        pub async fn list_settings(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListSettingsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListSettingsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/ListSettings",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "ListSettings"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes some of them, all or none. A value stays until the configuration has another one than before (a reload), or
+        /// the process ends.
+        pub async fn change_settings(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ChangeSettingsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeSettingsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/ChangeSettings",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "ChangeSettings"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads the configuration of the process that is asked again, as SIGHUP does. All of it is taken, or nothing.
+        pub async fn reload(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/Reload",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "Reload"));
             self.inner.unary(req, path, codec).await
         }
         /// Why a request was served where it was, and what it took. Of a router alone.
@@ -1251,10 +1397,33 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::GetLogFilterRequest>,
         ) -> std::result::Result<tonic::Response<super::LogFilter>, tonic::Status>;
+        /// The same as changing the setting log.level.
         async fn set_log_filter(
             &self,
             request: tonic::Request<super::SetLogFilterRequest>,
         ) -> std::result::Result<tonic::Response<super::LogFilter>, tonic::Status>;
+        /// Settings that can change while the process that is asked runs.
+        async fn list_settings(
+            &self,
+            request: tonic::Request<super::ListSettingsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListSettingsResponse>,
+            tonic::Status,
+        >;
+        /// Changes some of them, all or none. A value stays until the configuration has another one than before (a reload), or
+        /// the process ends.
+        async fn change_settings(
+            &self,
+            request: tonic::Request<super::ChangeSettingsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ChangeSettingsResponse>,
+            tonic::Status,
+        >;
+        /// Reads the configuration of the process that is asked again, as SIGHUP does. All of it is taken, or nothing.
+        async fn reload(
+            &self,
+            request: tonic::Request<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status>;
         /// Why a request was served where it was, and what it took. Of a router alone.
         async fn explain_request(
             &self,
@@ -1854,6 +2023,139 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetLogFilterSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/ListSettings" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSettingsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ListSettingsRequest>
+                    for ListSettingsSvc<T> {
+                        type Response = super::ListSettingsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListSettingsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_settings(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSettingsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/ChangeSettings" => {
+                    #[allow(non_camel_case_types)]
+                    struct ChangeSettingsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ChangeSettingsRequest>
+                    for ChangeSettingsSvc<T> {
+                        type Response = super::ChangeSettingsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ChangeSettingsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::change_settings(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ChangeSettingsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/Reload" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReloadSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ReloadRequest>
+                    for ReloadSvc<T> {
+                        type Response = super::ReloadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReloadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::reload(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReloadSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -1,6 +1,6 @@
 //! The limits that a request is parsed against.
 
-use crate::config::RequestLimits;
+use crate::config::RouterLimits;
 use crate::sessions::Service;
 
 /// The limits that parsing knows.
@@ -21,7 +21,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns those of the router and of what its workers serve.
-    pub(crate) fn of(asked: &RequestLimits, service: &Service) -> Self {
+    pub(crate) fn of(asked: &RouterLimits, service: &Service) -> Self {
         Self {
             context_tokens: service.served.context_tokens,
             common_context: service.common_context,

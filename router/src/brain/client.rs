@@ -1,6 +1,6 @@
 //! One prompt's client as the brain sees it: a bounded queue of updates, and what is measured on the way.
 
-use crate::http::Admitted;
+use crate::http::{Admitted, Place};
 use domain::plan::TokenLogprobs;
 use domain::session::TokenRow;
 use domain::{Choice, End, RequestId, Time, Token};
@@ -10,7 +10,6 @@ use placement::Rejected;
 use std::sync::Arc;
 use telemetry::metrics;
 use telemetry::metrics::{Counter, Histogram};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
 
 /// What a client learns. `sequence` counts over all the prompts of its HTTP request.
@@ -95,7 +94,7 @@ pub(super) enum Delivered {
 #[derive(Debug)]
 pub(crate) struct Held {
     /// The place among the open requests.
-    pub(crate) _permit: OwnedSemaphorePermit,
+    pub(crate) _place: Place,
     /// The connection that the answer goes to.
     pub(crate) _connection: Arc<Admitted>,
 }

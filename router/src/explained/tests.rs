@@ -103,3 +103,24 @@ fn however_often_requests_come_and_are_placed_little_is_kept() {
     forgetful.ended(at(1), RequestId(1), &End::stop(), &Usage::default());
     assert!(forgetful.get(RequestId(1)).is_none());
 }
+
+#[test]
+fn what_is_kept_of_those_that_ended_can_change() {
+    let mut explained = Explained::new(4);
+    let end = |explained: &mut Explained, id| {
+        explained.arrived(at(id), &request(id), access(id));
+        explained.rejected(at(id), RequestId(id), "no room");
+    };
+    let kept = |explained: &Explained| explained.ended_last().map(|(record, _)| record.id.0).collect::<Vec<_>>();
+    (1..=4).for_each(|id| end(&mut explained, id));
+    explained.keep(2);
+    assert_eq!(kept(&explained), [4, 3]);
+    end(&mut explained, 5);
+    assert_eq!(kept(&explained), [5, 4]);
+    explained.keep(0);
+    end(&mut explained, 6);
+    assert!(kept(&explained).is_empty());
+    explained.keep(1);
+    end(&mut explained, 7);
+    assert_eq!(kept(&explained), [7]);
+}

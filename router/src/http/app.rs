@@ -1,6 +1,7 @@
 //! What the handlers of all paths share.
 
 use super::bodies::Bodies;
+use super::places::Places;
 use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
@@ -9,7 +10,7 @@ use crate::sessions::Service;
 use placement::RETRY_AFTER_MIN;
 use std::sync::Arc;
 use telemetry::MetricsHandle;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -18,8 +19,8 @@ pub(crate) struct App {
     pub(crate) card: ModelCard,
     pub(crate) clock: Clock,
     pub(crate) draw: Draw,
-    /// One permit per prompt that may be open.
-    pub(crate) places: Arc<Semaphore>,
+    /// Those of open prompts.
+    pub(crate) places: Arc<Places>,
     /// The bodies that are being read or parsed.
     pub(crate) bodies: Arc<Bodies>,
     pub(crate) notes: mpsc::Sender<Note>,

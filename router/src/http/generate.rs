@@ -6,6 +6,7 @@
 use super::app::App;
 use super::body;
 use super::connections::{Admitted, Connection};
+use super::places::Place;
 use crate::access::Access;
 use crate::answer::{Head, Run, Waiting, events, whole};
 use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
@@ -24,7 +25,6 @@ use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
-use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 /// Answers a request to `endpoint`. The answer tells what is left to the request's key.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
@@ -88,7 +88,7 @@ async fn answer(
 struct Accepted {
     ask: ParsedRequest,
     /// A place for each of its prompts.
-    places: OwnedSemaphorePermit,
+    places: Place,
     /// Its connection, which is not closed for another meanwhile.
     admitted: Arc<Admitted>,
     /// What its workers serve.
@@ -109,7 +109,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
         None => Admission::free(),
     };
     let service = app.service()?;
-    if app.places.available_permits() == 0 {
+    if app.places.are_taken() {
         return Err(no_place(app).await);
     }
     let (head, body) = request.into_parts();
@@ -136,17 +136,15 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
     Ok(Accepted { ask, places, admitted, served: service.served, admission })
 }
 
-async fn place(app: &App, prompts: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-    let wanted = u32::try_from(prompts).unwrap_or(u32::MAX);
-    match app.places.clone().try_acquire_many_owned(wanted) {
-        Ok(places) => Ok(places),
-        Err(TryAcquireError::NoPermits) => Err(no_place(app).await),
-        Err(TryAcquireError::Closed) => Err(ApiError::unavailable("shutting_down", "The service is shutting down.")),
+async fn place(app: &App, prompts: usize) -> Result<Place, ApiError> {
+    match app.places.take(prompts) {
+        Some(place) => Ok(place),
+        None => Err(no_place(app).await),
     }
 }
 
 async fn no_place(app: &App) -> ApiError {
-    let most = app.config.placement.requests_max;
+    let most = app.places.most();
     app.overloaded(format!("{most} prompts are open, the most that this service takes.")).await
 }
 
@@ -170,10 +168,8 @@ async fn submit(
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
-        let held = Held {
-            _permit: places.split(1).expect("a place was taken for every prompt"),
-            _connection: admitted.clone(),
-        };
+        let held =
+            Held { _place: places.split().expect("a place was taken for every prompt"), _connection: admitted.clone() };
         let base = at * usize::from(choices);
         clients.push(Client::new(&updates, base, choices, arrived, held).expect("the queue has room for every end"));
     }

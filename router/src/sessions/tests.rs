@@ -1,7 +1,7 @@
 //! The dialer, in front of workers that the test plays over the network.
 
 use super::*;
-use discovery::{About, Change, Discovery, Entry, Key, Member, StaticList, Topology};
+use discovery::{About, Change, Discovery, Entry, Key, Member, StaticList, StaticWatcher, Topology};
 use domain::session::{
     Challenge, FromWorker, ModelShape, Opening, PROTOCOL, PeerAddress, PeerInfo, Role, Served, ToWorker,
 };
@@ -12,7 +12,7 @@ use proto::session::{decode_to_worker, encode_from_worker};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -149,7 +149,7 @@ fn follow(addresses: &[SocketAddr]) -> Sessions {
     let list = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let (dialer, sessions) = Dialer::new(SHAPE);
     let list = StaticList::parse(&list).expect("addresses");
-    tokio::spawn(async move { dialer.follow(list, secrets(), None).await });
+    tokio::spawn(async move { dialer.follow(StaticWatcher::new(watch::channel(list).1), secrets(), None).await });
     sessions
 }
 

@@ -1,8 +1,8 @@
 //! Clients that leave or dawdle, workers that fail, limits that are reached.
 
 use super::http::Http;
-use super::world::{LIMITS, Played, World, tokens};
-use crate::RequestLimits;
+use super::world::{LIMITS, Played, World, limited, tokens};
+use crate::RouterLimits;
 use domain::session::{Failure, FromWorker, Report, ToWorker};
 use domain::{End, Ender, Epoch, Incarnation};
 use serde_json::{Value, json};
@@ -240,7 +240,7 @@ async fn a_request_that_no_worker_can_finish_ends_with_an_error() {
 #[tokio::test]
 async fn a_deadline_is_a_clear_end() {
     let mut world = World::with(1, |config| {
-        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+        config.limits = watch::channel(RouterLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
     })
     .await;
     let mut http = world.client().await;
@@ -255,7 +255,7 @@ async fn a_deadline_is_a_clear_end() {
 
 #[tokio::test]
 async fn what_cannot_be_taken_is_refused_with_a_time_to_come_back() {
-    let mut world = World::with(1, |config| config.placement.requests_max = 2).await;
+    let mut world = World::with(1, |config| config.limits = limited(2)).await;
     let mut open = world.client().await;
     open.post("/v1/completions", &json!({ "model": "tiny-rust", "prompt": ["a", "b"] })).await;
     let submits = [world.workers[0].submit().await, world.workers[0].submit().await];
@@ -292,7 +292,7 @@ async fn busy(world: &mut World) {
 #[tokio::test]
 async fn who_waits_for_a_worker_is_told_by_the_status_that_its_time_is_over() {
     let mut world = World::with(1, |config| {
-        config.limits = watch::channel(RequestLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
+        config.limits = watch::channel(RouterLimits { deadline: Duration::from_millis(300), ..LIMITS }).1
     })
     .await;
     busy(&mut world).await;
@@ -330,7 +330,7 @@ async fn who_waits_for_a_worker_is_told_by_the_status_that_it_is_placed_or_refus
 
 #[tokio::test]
 async fn a_client_is_asked_back_when_the_queue_is_over() {
-    let mut world = World::with(1, |config| config.placement.requests_max = 1).await;
+    let mut world = World::with(1, |config| config.limits = limited(1)).await;
     let mut open = world.client().await;
     open.post(CHAT, &chat(true)).await;
     let submit = world.workers[0].submit().await;
@@ -381,7 +381,7 @@ async fn filled(world: &World) -> Vec<Http> {
 
 #[tokio::test]
 async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
-    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    let mut world = World::with(1, |config| config.limits = limited(1000)).await;
     world.workers[0].report().await;
     let mut clients = filled(&world).await;
     // What is small has room all the same.
@@ -412,7 +412,7 @@ async fn a_worker_that_takes_nothing_for_a_while_is_full_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_full_worker_does_not_stop_another_one() {
-    let mut world = World::with(2, |config| config.placement.requests_max = 1000).await;
+    let mut world = World::with(2, |config| config.limits = limited(1000)).await;
     let (other, full) = (world.workers.remove(1), world.workers.remove(0));
     other.report().await;
     full.report().await;
@@ -447,7 +447,7 @@ async fn a_full_worker_does_not_stop_another_one() {
 
 #[tokio::test]
 async fn a_worker_that_takes_not_even_what_is_small_loses_its_session() {
-    let mut world = World::with(1, |config| config.placement.requests_max = 1000).await;
+    let mut world = World::with(1, |config| config.limits = limited(1000)).await;
     world.workers[0].report().await;
     // More attempts end than it has room to be told of.
     drop(filled(&world).await);
@@ -463,4 +463,26 @@ async fn an_end_by_a_worker_is_not_a_regular_one() {
     let mut json = Vec::new();
     error.write(&mut json);
     assert_eq!(code(std::str::from_utf8(&json).expect("UTF-8")), "worker_failed");
+}
+
+#[tokio::test]
+async fn a_limit_changes_for_what_comes_and_what_is_open_goes_on() {
+    let (limits, receiver) = watch::channel(LIMITS);
+    let mut world = World::with(1, |config| config.limits = receiver).await;
+    let mut first = world.client().await;
+    first.post(CHAT, &chat(false)).await;
+    let open = world.workers[0].submit().await;
+    limits.send_replace(*limited(1).borrow());
+    let mut second = world.client().await;
+    second.post(CHAT, &chat(false)).await;
+    let (head, body) = second.json().await;
+    assert_eq!(head.status, 429, "{body}");
+    assert!(body.to_string().contains("1 prompts are open"), "{body}");
+    // The request that comes next is judged by the change before it.
+    limits.send_replace(*limited(2).borrow());
+    second.post(CHAT, &chat(false)).await;
+    let also_open = world.workers[0].submit().await;
+    assert_ne!(open.request, also_open.request);
+    drop((first, second));
+    world.idle().await;
 }

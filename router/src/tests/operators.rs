@@ -1,14 +1,17 @@
 //! The admin service of a router, over a real connection, with workers that the test plays.
 
 use super::http::Http;
-use super::world::{EOS, Played, World};
+use super::world::{EOS, LIMITS, Played, World};
+use crate::RouterLimits;
 use domain::End;
 use domain::session::{FromWorker, PROTOCOL_OF_ASKS, Report, Role, ToWorker};
+use placement::{HandoffPolicy, PlacementLimits};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use serde_json::json;
 use std::net::SocketAddr;
+use tokio::sync::watch;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -92,7 +95,9 @@ async fn a_worker_of_the_release_before_serves_and_is_not_asked() {
 
 #[tokio::test]
 async fn a_role_that_changed_is_placed_by() {
-    let mut world = World::with(2, |config| config.placement.handoff = placement::HandoffPolicy::Always).await;
+    let placement = PlacementLimits { handoff: HandoffPolicy::Always, ..LIMITS.placement };
+    let limits = watch::channel(RouterLimits { placement, ..LIMITS }).1;
+    let mut world = World::with(2, |config| config.limits = limits).await;
     let mut client = client(&world).await;
     let change = ChangeRoleRequest { worker: "w1".to_owned(), role: proto::admin::Role::Prefill.into(), force: false };
     let says = report(1, false, Role::Prefill);

@@ -1,7 +1,7 @@
 //! Clients that hold what they do not use, and what others notice of it: nothing.
 
 use super::http::Http;
-use super::world::World;
+use super::world::{World, limited};
 use domain::End;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -48,7 +48,7 @@ async fn idle_connections_give_way() {
 
 #[tokio::test]
 async fn half_sent_bodies_take_no_places_and_give_way() {
-    let mut world = World::with(1, |config| (config.connections_max, config.placement.requests_max) = (20, 1)).await;
+    let mut world = World::with(1, |config| (config.connections_max, config.limits) = (20, limited(1))).await;
     let mut half = Vec::new();
     for _ in 0..50 {
         half.push(half_sent(&world).await);
@@ -59,7 +59,7 @@ async fn half_sent_bodies_take_no_places_and_give_way() {
 
 #[tokio::test]
 async fn an_open_request_keeps_its_connection() {
-    let mut world = World::with(1, |config| (config.connections_max, config.placement.requests_max) = (4, 2)).await;
+    let mut world = World::with(1, |config| (config.connections_max, config.limits) = (4, limited(2))).await;
     let mut http = world.client().await;
     http.post(CHAT, &chat()).await;
     let submit = world.workers[0].submit().await;
@@ -133,7 +133,7 @@ async fn a_refusal_arrives_before_its_request_does() {
     check_arrives(&world, "PUT /v1/models", JSON, 405).await;
     check_arrives(&world, &format!("POST {CHAT}"), JSON, 413).await;
     check_arrives(&world, &format!("POST {CHAT}"), "text/plain", 415).await;
-    let full = World::with(1, |config| config.placement.requests_max = 0).await;
+    let full = World::with(1, |config| config.limits = limited(0)).await;
     check_arrives(&full, &format!("POST {CHAT}"), JSON, 429).await;
     let nobody = World::with(0, |_| {}).await;
     check_arrives(&nobody, &format!("POST {CHAT}"), JSON, 503).await;

@@ -2,7 +2,8 @@
 
 use super::http::{Http, PATIENCE};
 use crate::sessions::{Service, Shown, WorkerLink};
-use crate::{Listeners, ModelCard, RequestLimits, RouterConfig, Sessions, serve};
+use crate::{Listeners, ModelCard, RouterConfig, RouterLimits, Sessions, serve};
+use admin::{Settings, Status};
 use domain::session::{
     Assignment, FromWorker, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker,
     TokenRow,
@@ -10,13 +11,15 @@ use domain::session::{
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
 use engine::text::{ChatTemplate, Tokenizer};
 use keys::Keys;
-use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
+use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
+use proto::admin::{Setting, SettingChange};
 use proto::queue::{Receiver, Sender, queue};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -75,8 +78,43 @@ pub(crate) fn card() -> ModelCard {
     }
 }
 
-pub(crate) const LIMITS: RequestLimits =
-    RequestLimits { prompt_tokens_max: CONTEXT, prompts_max: 4, choices_max: 8, deadline: Duration::from_secs(60) };
+pub(crate) const LIMITS: RouterLimits = RouterLimits {
+    prompt_tokens_max: CONTEXT,
+    prompts_max: 4,
+    choices_max: 8,
+    deadline: Duration::from_secs(60),
+    explained_max: 4,
+    placement: PlacementLimits {
+        attempts_max: 3,
+        requests_max: 16,
+        index_blocks_max: 1024,
+        handoff: HandoffPolicy::Auto,
+        fetch: FetchPolicy::Auto,
+    },
+};
+
+/// The same with so many prompts open at once.
+pub(crate) fn limited(requests_max: usize) -> watch::Receiver<RouterLimits> {
+    watch::channel(RouterLimits { placement: PlacementLimits { requests_max, ..LIMITS.placement }, ..LIMITS }).1
+}
+
+/// Settings of a process that has none.
+#[derive(Debug)]
+struct NoSettings;
+
+impl Settings for NoSettings {
+    fn list(&self) -> Vec<Setting> {
+        Vec::new()
+    }
+
+    fn change(&self, _: &BTreeMap<String, String>) -> Result<Vec<SettingChange>, Status> {
+        Ok(Vec::new())
+    }
+
+    fn reload(&self) -> Result<Vec<SettingChange>, Status> {
+        Ok(Vec::new())
+    }
+}
 
 pub(crate) fn config() -> RouterConfig {
     RouterConfig {
@@ -86,6 +124,7 @@ pub(crate) fn config() -> RouterConfig {
         body_min_bytes_per_s: 1,
         bodies_bytes_max: 256 << 10,
         limits: watch::channel(LIMITS).1,
+        settings: Arc::new(NoSettings),
         connections_max: 256,
         metrics_on_api: true,
         vllm_aliases: true,
@@ -95,7 +134,6 @@ pub(crate) fn config() -> RouterConfig {
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
         browsers: admin::Browsers::new(admin::Reach::Loopback, &[]),
-        explained_max: 4,
         placement: PlacementConfig {
             block_tokens: SERVED.block_tokens,
             token_bytes: SERVED.token_bytes,

@@ -1,7 +1,7 @@
 //! Schedules of small stories, as they print.
 
 use super::toy::{ToyKv, admit, job, key, show};
-use crate::{Added, Job, Kind, Scheduler, SchedulerConfig};
+use crate::{Added, Job, Kind, KvSpace, Scheduler, SchedulerConfig};
 use domain::Time;
 
 const CONFIG: SchedulerConfig = SchedulerConfig {
@@ -357,4 +357,25 @@ fn limits_that_do_not_fit_together_are_refused_by_name() {
     check(SchedulerConfig { chunk_tokens: 6, ..CONFIG }, "chunk_tokens (6)");
     check(SchedulerConfig { samples_max: 3, ..CONFIG }, "samples_max (3)");
     check(SchedulerConfig { step_tokens_max: 6, ..CONFIG }, "step_tokens_max (6)");
+}
+
+#[test]
+fn limits_change_between_steps_and_what_runs_goes_on() {
+    let mut kv = ToyKv::new(100, 4);
+    let mut scheduler = scheduler(&[job(1, 4), job(2, 4), job(3, 16)]);
+    check(&mut scheduler, &mut kv, &["r1[0..4]+1 r2[0..4]+1 r3[0..8] | admit r1(0) r2(0) r3(0)"]);
+    scheduler.change_limits(SchedulerConfig { running_max: 2, chunk_tokens: 4, waiting_max: 1, ..CONFIG });
+    assert_eq!([scheduler.add(job(4, 4)), scheduler.add(job(5, 4))], [Added::Queued, Added::QueueFull]);
+    // Three run where two may: no more begins before two have ended.
+    check(&mut scheduler, &mut kv, &["r1[4..5]+1 r2[4..5]+1 r3[8..12]", "r1[5..6]+1 r2[5..6]+1 r3[12..16]+1"]);
+    for ended in [1, 2] {
+        assert!(scheduler.remove(key(ended)));
+        kv.close(key(ended));
+    }
+    check(&mut scheduler, &mut kv, &["r3[16..17]+1 r4[0..4]+1 | admit r4(0)"]);
+    // What found no room finds some by the change alone.
+    assert_eq!(scheduler.add(job(6, 4)), Added::Queued);
+    check(&mut scheduler, &mut kv, &["r3[17..18]+1 r4[4..5]+1"]);
+    scheduler.change_limits(CONFIG);
+    check(&mut scheduler, &mut kv, &["r3[18..19]+1 r4[5..6]+1 r6[0..4]+1 | admit r6(0)"]);
 }

@@ -3,6 +3,7 @@
 use super::span::{Span, request};
 use crate::metrics;
 use prost::Message;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -40,8 +41,8 @@ pub enum TraceError {
 }
 
 pub(super) struct Exporter {
-    /// Share of the requests that are traced, of those that come without a decision.
-    pub(super) sample: f64,
+    /// Share of the requests that are traced, of those that come without a decision: the bits of a float.
+    sample: AtomicU64,
     queue: SyncSender<Handed>,
 }
 
@@ -66,11 +67,22 @@ pub fn start(endpoint: &str, sample: f64) -> Result<Exporting, TraceError> {
         .name("baton-traces".to_owned())
         .spawn(move || Sender { url, agent, fails: false }.run(&handed))?;
     // A second call would not be heard: the first one decides.
-    let _ = EXPORTER.set(Exporter { sample, queue });
+    let _ = EXPORTER.set(Exporter { sample: AtomicU64::new(sample.to_bits()), queue });
     Ok(Exporting(()))
 }
 
+/// Changes the share of the requests that is traced, if any are.
+pub fn set_sample(sample: f64) {
+    if let Some(exporter) = EXPORTER.get() {
+        exporter.sample.store(sample.to_bits(), Ordering::Relaxed);
+    }
+}
+
 impl Exporter {
+    pub(super) fn sample(&self) -> f64 {
+        f64::from_bits(self.sample.load(Ordering::Relaxed))
+    }
+
     pub(super) fn take(&self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         if self.queue.try_send(Handed::Spans(spans)).is_err() {

@@ -29,6 +29,7 @@ impl Machine {
             Inbound::Tier(end) => self.core.loader().on_tier_event(now, end),
             Inbound::Command { command, reply } => reply(self.core.command(now, command)),
             Inbound::Operator { ask, reply } => reply(self.answer(now, ask)),
+            Inbound::Limits(limits) => self.core.change_limits(limits),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.on_drain(),
             Inbound::Shutdown => return ControlFlow::Break(()),

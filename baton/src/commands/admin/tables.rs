@@ -5,7 +5,7 @@ use proto::admin::*;
 use std::fmt::Write;
 
 /// Returns a table below its head; `none` where it has no rows.
-fn with_head<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) -> String {
+pub(super) fn with_head<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) -> String {
     if rows.is_empty() {
         return format!("{none}\n");
     }
