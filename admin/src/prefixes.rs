@@ -34,6 +34,9 @@ pub(crate) async fn on_workers<C: Cluster>(
     let Prefix { request, tenant } =
         prefix.ok_or_else(|| Status::invalid_argument("no prefix is named: give the request whose prompt it is"))?;
     let tokens = cluster.tokens(request).await?;
+    if workers.is_empty() {
+        return Err(Status::unavailable("no worker is up"));
+    }
     let mut response = PrefixResponse { prompt_tokens: tokens.len() as u32, ..PrefixResponse::default() };
     let ask = worker_ask::Body::Prefix(PrefixAsk { tenant, tokens, body: Some(what) });
     for (worker, answer) in ask_all(cluster, workers, ask).await {

@@ -36,3 +36,6 @@ pub(crate) fn prefix(body: &[u8], card: &ModelCard, limits: &Limits) -> Result<A
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
