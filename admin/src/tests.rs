@@ -409,9 +409,8 @@ async fn changes_reach_the_worker_and_the_last_decode_worker_takes_force() {
 async fn each_worker_says_what_became_of_a_prefix() {
     let service = played();
     let prefix = || Some(Prefix { request: "abc".to_owned(), tenant: String::new() });
-    let pin = |seconds, worker: &str| {
-        Call::new(PinPrefixRequest { prefix: prefix(), worker: worker.to_owned(), seconds })
-    };
+    let pin =
+        |seconds, worker: &str| Call::new(PinPrefixRequest { prefix: prefix(), worker: worker.to_owned(), seconds });
     let all = service.pin_prefix(pin(0, "")).await.expect("one does it").into_inner();
     assert_eq!((all.prompt_tokens, all.silent.len(), all.silent[0].worker.as_str()), (3, 1, "w1"));
     let outcomes: Vec<_> = all.workers.iter().map(|it| (it.worker_name.as_str(), it.outcome(), it.tokens)).collect();
@@ -421,7 +420,9 @@ async fn each_worker_says_what_became_of_a_prefix() {
     let unpin = Call::new(UnpinPrefixRequest { prefix: prefix(), worker: one("d") });
     let park = Call::new(ParkPrefixRequest { prefix: prefix(), worker: one("d") });
     let unpark = Call::new(UnparkPrefixRequest { prefix: prefix(), worker: one("d") });
-    for answer in [service.unpin_prefix(unpin).await, service.park_prefix(park).await, service.unpark_prefix(unpark).await] {
+    for answer in
+        [service.unpin_prefix(unpin).await, service.park_prefix(park).await, service.unpark_prefix(unpark).await]
+    {
         let answer = answer.expect("it is done").into_inner();
         assert_eq!((answer.workers.len(), answer.workers[0].pinned), (1, false));
     }

@@ -167,7 +167,7 @@ test("a system prompt is pinned and parked", async (t) => {
   const dialog = page.getByRole("dialog");
   const does = (name) => dialog.getByRole("button", { name, exact: true }).click();
   await does("Pin");
-  await dialog.getByLabel("System prompt").fill("You answer in one sentence. ".repeat(8));
+  await dialog.getByLabel("System prompt").fill("You answer in one sentence. ".repeat(16));
   await dialog.getByLabel("Pin for").selectOption("7 days");
   await dialog.getByLabel("At").selectOption("p0");
   await does("Pin");
@@ -300,7 +300,7 @@ test("axe finds no serious fault, nothing is cut off, and it looks as it looks",
       await card(page, "d0").getByText("serving").waitFor();
       await shot(page, "workers");
       await page.getByRole("button", { name: "Pin or park a prompt" }).click();
-      await page.getByRole("dialog").getByLabel("System prompt").fill("You answer in one sentence. ".repeat(8));
+      await page.getByRole("dialog").getByLabel("System prompt").fill("You answer in one sentence. ".repeat(16));
       await page.getByRole("dialog").getByRole("button", { name: "Unpark", exact: true }).click();
       await page.getByRole("dialog").getByRole("listitem").first().waitFor();
       await shot(page, "prefixes");

@@ -26,7 +26,7 @@ fn scan(cluster: &mut Cluster, id: u64) {
 }
 
 /// What the worker does with a prefix of no tenant.
-fn prefix(cluster: &Cluster, tokens: &[Token], what: Do) -> WorkerPrefix {
+fn prefix(cluster: &tests::cluster::Cluster, tokens: &[Token], what: Do) -> WorkerPrefix {
     cluster.prefix(DECODE, "", tokens, what)
 }
 
@@ -111,21 +111,21 @@ fn parks_and_goes_on(folder: Option<&std::path::Path>) {
 
 #[test]
 fn what_is_unparked_is_on_the_device_before_its_next_turn() {
-    let folder = tempfile::tempdir().expect("a folder");
     for window in [None, Some(6)] {
-        for disk in [None, Some(folder.path().join(format!("{window:?}")))] {
+        let folder = tempfile::tempdir().expect("a folder");
+        for disk in [None, Some(folder.path().to_owned())] {
             let host_bytes = if disk.is_none() { 1 << 20 } else { 0 };
             let mut cluster = Cluster::new(&Options { blocks: [24; 2], host_bytes, disk, ..options(window) });
             let first = Asked::new(1, prompt(40, 1), 8);
             ask(&mut cluster, &first);
             cluster.wait_idle();
             let said = [first.prompt.clone(), cluster.expected(&first, 0)].concat();
-            let unpark = |cluster: &Cluster| prefix(cluster, &said, Do::Unpark(Nothing {}));
+            let unpark = |cluster: &tests::cluster::Cluster| prefix(cluster, &said, Do::Unpark(Nothing {}));
             let there = unpark(&cluster);
             assert_eq!((there.outcome(), there.device_tokens), (PrefixOutcome::Unchanged, 44), "{there:?}");
             cluster.until("all of it to be parked", |cluster| cluster.park(DECODE, "", &said) == 0);
             let begun = unpark(&cluster);
-            assert_eq!((begun.outcome(), begun.device_tokens, begun.tokens), (PrefixOutcome::Done, 0, 44), "{begun:?}");
+            assert_eq!((begun.outcome(), begun.device_tokens, begun.tokens), (PrefixOutcome::Done, 0, 48), "{begun:?}");
             assert!(begun.blocks > 0, "{begun:?}");
             cluster.until("it is on the device", |cluster| unpark(cluster).device_tokens == 44);
             // No tier is read for the next turn.
@@ -154,7 +154,8 @@ fn what_is_unparked_takes_no_room_that_is_in_use() {
     cluster.until("it runs", |cluster| cluster.rows.contains_key(&runs.key(0)));
     let unparked = prefix(&cluster, &parked.prompt, Do::Unpark(Nothing {}));
     assert!(unparked.blocks <= 2 && unparked.device_tokens == 0, "{unparked:?}");
-    finish(&mut cluster, &[runs]);
+    cluster.wait_end(&runs);
+    assert_eq!(cluster.text(&runs, 0), cluster.expected(&runs, 0));
     prefix(&cluster, &pinned, Do::Unpin(Nothing {}));
     cluster.until("it is on the device", |cluster| {
         prefix(cluster, &parked.prompt, Do::Unpark(Nothing {})).device_tokens == 40

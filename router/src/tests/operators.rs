@@ -137,10 +137,8 @@ async fn a_prefix_reaches_all_workers_as_tokens_and_each_says_what_it_did() {
 
     // One worker alone, for as long as was asked.
     let alone = PinPrefixRequest { worker: "w1".to_owned(), seconds: 7, ..pin.clone() };
-    let (answer, ask) = tokio::join!(
-        client.pin_prefix(alone),
-        answers(&mut world.workers[1], None, Answer::Prefix(done.clone())),
-    );
+    let (answer, ask) =
+        tokio::join!(client.pin_prefix(alone), answers(&mut world.workers[1], None, Answer::Prefix(done.clone())),);
     assert_eq!(answer.expect("it does it").into_inner().workers, [done]);
     assert!(matches!(ask, Ask::Prefix(PrefixAsk { body: Some(prefix_ask::Body::Pin(7000)), .. })), "{ask:?}");
 

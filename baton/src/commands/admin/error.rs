@@ -107,7 +107,13 @@ impl AdminError {
         match self {
             Self::Url(_) | Self::Key | Self::File { .. } | Self::TooLong { .. } => 2,
             Self::Unreached { .. } | Self::NoService { .. } | Self::Tls { .. } => 1,
-            Self::Partly { refused, .. } => if *refused > 0 { 4 } else { 1 },
+            Self::Partly { refused, .. } => {
+                if *refused > 0 {
+                    4
+                } else {
+                    1
+                }
+            }
             Self::Call { status, .. } => match status.code() {
                 Code::InvalidArgument | Code::OutOfRange => 2,
                 Code::NotFound => 3,
