@@ -23,7 +23,7 @@ export function prefixes(changed) {
   const form = make("form", {},
     make("h2", { id: "prefixes-title" }, "Pin or park a system prompt"),
     make("p.soft.small", {}, "Pinned, its blocks stay on the devices once a request has brought them there. Parked, they move to the tiers; Unpark brings them back."),
-    make("label", {}, "System prompt", text),
+    make("label", {}, "System prompt, or a request in JSON", text),
     make("div.fields", {}, make("label", {}, "At", worker), make("label", {}, "Pin for", time), make("label", {}, "Tenant of the key", tenant)),
     make("div", { role: "status" }, said),
     make("div.row", {}, make("button.plain", { type: "button", onclick: () => dialog.close() }, "Close"), ...buttons));
@@ -36,7 +36,7 @@ export function prefixes(changed) {
     item.classList.toggle("bad", Boolean(bad));
   });
   async function act(name, button) {
-    const request = { prefix: { request: asChat(text.value), tenant: tenant.value }, worker: worker.value };
+    const request = { prefix: { request: asRequest(text.value), tenant: tenant.value }, worker: worker.value };
     if (name === "PinPrefix") request.seconds = Number(time.value);
     buttons.forEach((it) => (it.disabled = true));
     try {
@@ -66,8 +66,8 @@ export function prefixes(changed) {
   };
 }
 
-/** Returns the body of a chat that has this system prompt. */
-const asChat = (content) => JSON.stringify({ messages: [{ role: "system", content }] });
+/** Returns the body of a request whose prompt is meant: the text itself, or a chat that has it as its system prompt. */
+const asRequest = (content) => (content.trimStart().startsWith("{") ? content : JSON.stringify({ messages: [{ role: "system", content }] }));
 
 /** Says in words what each worker did. */
 function lines({ workers, silent }) {

@@ -167,7 +167,8 @@ test("a system prompt is pinned and parked", async (t) => {
   const dialog = page.getByRole("dialog");
   const does = (name) => dialog.getByRole("button", { name, exact: true }).click();
   await does("Pin");
-  await dialog.getByLabel("System prompt").fill("You answer in one sentence. ".repeat(16));
+  const request = { messages: [{ role: "user", content: "You answer in one sentence. ".repeat(16) }] };
+  await dialog.getByLabel("System prompt").fill(JSON.stringify(request));
   await dialog.getByLabel("Pin for").selectOption("7 days");
   await dialog.getByLabel("At").selectOption("p0");
   await does("Pin");
@@ -180,7 +181,7 @@ test("a system prompt is pinned and parked", async (t) => {
   await dialog.getByRole("listitem").filter({ hasText: "p0" }).getByText("nothing of it is on the device").waitFor();
   await dialog.getByLabel("System prompt").fill("Hi");
   await does("Unpark");
-  await dialog.getByText(/less than a block/).first().waitFor();
+  await dialog.getByText(/fewer tokens/).first().waitFor();
   await page.keyboard.press("Escape");
   await dialog.waitFor({ state: "hidden" });
 });

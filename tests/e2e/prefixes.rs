@@ -11,16 +11,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Long enough for blocks of its own; and nothing that a log would say by itself.
-const SYSTEM: &str = "Answer every question about ownership in Rust as if a xylophone asked it. Be short. Say what moves, \
+const RULES: &str = "Answer every question about ownership in Rust as if a xylophone asked it. Be short. Say what moves, \
                       what is borrowed, and for how long. Give one example at most, and never more than three lines. \
                       Where you are not sure, say so. Do not apologise. Do not repeat the question.";
 
-fn system() -> Value {
-    json!({ "role": "system", "content": SYSTEM })
+/// What every conversation begins with. The template of the bundled model has no system messages.
+fn beginning() -> [Value; 2] {
+    [json!({ "role": "user", "content": RULES }), json!({ "role": "assistant", "content": "I will." })]
 }
 
 fn chat(question: &str) -> Ask {
-    let messages = [system(), json!({ "role": "user", "content": question })];
+    let messages = [&beginning()[..], &[json!({ "role": "user", "content": question })]].concat();
     let body = json!({ "model": "tiny-rust", "messages": messages, "temperature": 0, "max_tokens": 12 });
     Ask { path: CHAT, body }
 }
@@ -61,7 +62,7 @@ fn a_prefix_is_pinned_parked_and_brought_back_and_no_text_changes() {
     cluster.route(&["--set", "placement.handoff=always", "--set", &format!("router.ops_listen={router}")]);
     cluster.until_ready(1, 1);
     let folder = tempfile::tempdir().expect("a folder");
-    let prompt = file(folder.path(), "system.json", &json!({ "messages": [system()] }).to_string());
+    let prompt = file(folder.path(), "beginning.json", &json!({ "messages": beginning() }).to_string());
     let ask = |at: usize| {
         let (said, cached) = chat(questions[at]).whole(cluster.router());
         assert_eq!(said, expected[at], "{}", questions[at]);
@@ -127,7 +128,7 @@ fn a_prefix_is_pinned_parked_and_brought_back_and_no_text_changes() {
     assert!(error.contains("of 2 workers 2 refuse"), "{error}");
     assert!(refused(router, &["pin", &prompt, "--worker", "nobody"], 3).contains("there are "));
     assert!(refused(router, &["park", "/nowhere/x.json"], 2).contains("/nowhere/x.json"));
-    let text = file(folder.path(), "text.json", SYSTEM);
+    let text = file(folder.path(), "text.json", RULES);
     assert!(refused(router, &["park", &text], 2).contains("not valid JSON"));
     assert!(refused(router, &["pin", &prompt, "--for", "1 year"], 2).contains("such as 24h"));
     assert!(refused(decode, &["pin", &prompt], 4).contains("ask the router"));

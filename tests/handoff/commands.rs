@@ -173,7 +173,7 @@ fn what_cannot_be_done_with_a_prefix_is_refused_with_the_reason() {
         answer.why
     };
     for what in all {
-        assert_eq!(why(&prompt(3, 1), what), "the prefix has 3 tokens, less than a block of 4");
+        assert_eq!(why(&prompt(3, 1), what), "the prefix has fewer tokens (3) than a block (4)");
         assert!(why(&vec![0; 1 << 20], what).contains("the worker's context"));
     }
     assert!(why(&prompt(8, 1), Do::Pin(HOUR_MS)).contains("kv.pinned_percent is 0"));

@@ -31,9 +31,9 @@ impl Machine {
         let (tokens, context) = (ask.tokens.len(), self.device.limits().context_max);
         let done = match ask.body {
             _ if tokens > context => {
-                refused(format!("the prefix has {tokens} tokens, and the worker's context {context}"))
+                refused(format!("the prefix has more tokens ({tokens}) than the worker's context ({context})"))
             }
-            _ if chain.is_empty() => refused(format!("the prefix has {tokens} tokens, less than a block of {size}")),
+            _ if chain.is_empty() => refused(format!("the prefix has fewer tokens ({tokens}) than a block ({size})")),
             Some(Ask::Pin(ms)) => self.pin(now, &chain, Duration::from_millis(ms)),
             Some(Ask::Unpin(_)) if self.core.kv.unpin(&chain) => self.logged("unpins", &chain, done(0)),
             Some(Ask::Unpin(_)) => unchanged("it is not pinned, exactly as it is"),
