@@ -11,7 +11,7 @@ Examples:
   baton admin drain decode-2                  take nothing new there, and move what runs
   baton admin undrain decode-2
   baton admin role decode-2 prefill           let it compute prompts from now on
-  baton admin pin system.json --for 7d        keep a system prompt on the devices; the file is a request that has it
+  baton admin pin system.json --for 7d        keep the prompt of this request on the devices
   baton admin unpin system.json
   echo '{\"prompt\": \"Once upon a time\"}' | baton admin park -
                                               move what is cached of it to the tiers; unpark brings it back

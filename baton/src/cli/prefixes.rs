@@ -8,12 +8,12 @@ use std::time::Duration;
 /// A prefix, and where something is done with it.
 #[derive(Debug, Args)]
 pub(crate) struct PrefixArgs {
-    /// Request whose prompt is the prefix: the JSON that clients send to /v1/chat/completions or /v1/completions, without
-    /// `model` if you like; `-` is the standard input
+    /// Request whose prompt is the prefix, in JSON, as for /v1/chat/completions or /v1/completions. It needs no `model`.
+    /// `-` is the standard input
     pub(crate) file: PathBuf,
-    /// Tenant of the requests that begin with it: that of their key [default: requests without a key]
-    #[arg(long, value_name = "TENANT", default_value = "", hide_default_value = true)]
-    pub(crate) tenant: String,
+    /// Tenant of the requests that begin with it: that of their key [default: that of requests without a key]
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
     /// Only at this worker [default: at all]
     #[arg(long, value_name = "WORKER")]
     pub(crate) worker: Option<String>,

@@ -23,7 +23,7 @@ impl Asked {
     /// Has workers do something with a prefix, and prints what each did. Errors: also where one of them did not.
     pub(super) async fn prefix(&mut self, what: Do, args: PrefixArgs) -> Result<(), CommandError> {
         let PrefixArgs { file, tenant, worker } = args;
-        let prefix = Some(Prefix { request: read(&file)?, tenant });
+        let prefix = Some(Prefix { request: read(&file)?, tenant: tenant.unwrap_or_default() });
         let (client, worker) = (&mut self.client, worker.unwrap_or_default());
         let answer = match what {
             Do::Pin(time) => client.pin_prefix(PinPrefixRequest { prefix, worker, seconds: time.as_secs() }).await,

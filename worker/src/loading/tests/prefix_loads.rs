@@ -235,9 +235,10 @@ fn what_an_operator_unparks_leaves_what_runs_its_room() {
     assert_eq!((refused.outcome(), refused.blocks), (PrefixOutcome::Refused, 0));
     assert!(refused.why.contains("no room"), "{refused:?}");
     assert_eq!(world.end_reads(ReadEnd::Good), 5);
+    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 20);
     world.steps(6);
     assert_eq!(world.ended(), [1]);
-    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 20);
+    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 16, "the answer grew, and took what nothing used");
     world.end_reads(ReadEnd::Good);
     assert_eq!(unpark(&mut world, &held[0]).device_tokens, 40);
     world.check_idle();
