@@ -14,7 +14,7 @@ Examples:
   baton admin pin system.json --for 7d        keep the prompt of this request on the devices
   baton admin unpin system.json
   echo '{\"prompt\": \"Once upon a time\"}' | baton admin park -
-                                              move what is cached of it to the tiers; unpark brings it back
+                                              move what is cached of it to the tiers; undo: unpark
   baton admin explain req_00c0ffee00c0ffee    why there, and what it took: the id is in x-request-id
   baton admin --json requests | jq .
   baton admin watch                           workers and requests, as they change
