@@ -1,7 +1,7 @@
 //! What the service needs of the process that serves it.
 
 use crate::settings::Settings;
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use proto::admin::{Explanation, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use tonic::Status;
 
@@ -27,6 +27,10 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Returns the settings of the process.
     fn settings(&self) -> &dyn Settings;
+
+    /// Makes tokens of the prompt of a request, which is the body of one to the API in JSON. Errors: it is none, or the
+    /// process cannot.
+    fn tokens(&self, request: String) -> impl Future<Output = Result<Vec<Token>, Status>> + Send;
 
     /// Asks a worker. Errors: it is not there, or does not answer in [`ANSWER_WAIT`](crate::ANSWER_WAIT).
     fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> impl Future<Output = Result<WorkerAnswer, Status>> + Send;

@@ -3,7 +3,7 @@
 use super::running::Running;
 use admin::{ANSWER_WAIT, Cluster, Settings, Status};
 use domain::session::{PROTOCOL, Served};
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{Attempt, Explanation, Model, Nothing, Request, Worker, WorkerAnswer, WorkerAsk};
@@ -90,6 +90,10 @@ impl Cluster for OperatedWorker {
 
     fn settings(&self) -> &dyn Settings {
         &*self.settings
+    }
+
+    async fn tokens(&self, _: String) -> Result<Vec<Token>, Status> {
+        Err(Status::failed_precondition("a worker has no tokenizer: ask the router (router.ops_listen)"))
     }
 
     async fn ask(&self, _: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {

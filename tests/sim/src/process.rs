@@ -30,7 +30,6 @@ pub(crate) enum Inmail {
     Lost(WorkerId),
     Moved(TierEvent),
     StepEnded,
-    Command(worker::Command),
     Operator(WorkerAsk),
     Drain,
 }

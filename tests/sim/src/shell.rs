@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transport::{Lane, PostError, ReadBatch, SendError, TransferId};
-use worker::{Answer, ReadError, SessionSend, Transport};
+use worker::{ReadError, SessionSend, Transport};
 
 /// What a machine asked for.
 #[derive(Debug)]
@@ -65,9 +65,7 @@ pub(crate) struct Notes {
     /// What the machine reached of that.
     pub(crate) reached: Vec<Reached>,
     /// What it answered to an operator.
-    pub(crate) answers: Vec<Answer>,
-    /// And at the worker's own port.
-    pub(crate) port_answers: Vec<WorkerAnswer>,
+    pub(crate) answers: Vec<WorkerAnswer>,
 }
 
 impl Notes {

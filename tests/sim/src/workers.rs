@@ -24,12 +24,12 @@ use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
 use prefill_worker::Prefill;
-use proto::admin::{Message, WorkerAnswer};
+use proto::admin::{Message, PrefixOutcome, WorkerAnswer, worker_answer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe};
-use worker::{Answer, Inbound, Machine, SessionId, WorkerConfig};
+use worker::{Inbound, Machine, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -287,15 +287,10 @@ impl World {
                 self.hear_of_move(w, &end);
                 Inbound::Tier(end)
             }
-            Inmail::Command(command) => {
-                let Some(alive) = &self.workers[w].alive else { return };
-                let shell = alive.shell.clone();
-                Inbound::Command { command, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
-            }
             Inmail::Operator(ask) => {
                 let Some(alive) = &self.workers[w].alive else { return };
                 let shell = alive.shell.clone();
-                Inbound::Operator { ask, reply: Box::new(move |answer| shell.notes().port_answers.push(answer)) }
+                Inbound::Operator { ask, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
             }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
@@ -356,9 +351,8 @@ impl World {
             let outputs = std::mem::take(&mut notes.outputs);
             let reached = std::mem::take(&mut notes.reached);
             let answers = std::mem::take(&mut notes.answers);
-            let port_answers = std::mem::take(&mut notes.port_answers);
             drop(notes);
-            port_answers.iter().for_each(|answer| self.operator_answered(w, answer));
+            answers.iter().for_each(|answer| self.operator_answered(w, answer));
             reached.into_iter().chain(answers.iter().filter_map(answered)).for_each(|it| self.coverage.reach(it));
             if outputs.is_empty() {
                 break;
@@ -686,10 +680,11 @@ fn config(scenario: &Scenario, id: WorkerId, life: Life) -> WorkerConfig {
 }
 
 /// What an operator's answer says to be reached.
-fn answered(answer: &Answer) -> Option<Reached> {
-    match answer {
-        Answer::Pinned { tokens } if *tokens > 0 => Some(Reached::Pinned),
-        Answer::TooManyPinned => Some(Reached::PinRefused),
+fn answered(answer: &WorkerAnswer) -> Option<Reached> {
+    let Some(worker_answer::Body::Prefix(prefix)) = &answer.body else { return None };
+    match prefix.outcome() {
+        PrefixOutcome::Done if prefix.pinned => Some(Reached::Pinned),
+        PrefixOutcome::Refused if prefix.why.contains("kv.pinned_percent") => Some(Reached::PinRefused),
         _ => None,
     }
 }
