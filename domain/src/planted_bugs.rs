@@ -69,6 +69,16 @@ pub enum Bug {
     HandoffFirst,
     /// Of the requests that wait in a router the last one is begun first.
     LastRequestFirst,
+    /// A sequence in flight is preempted, so that its blocks are another's while a step still writes them.
+    PreemptedInFlight,
+    /// Blocks of a sequence that ended are freed while the next step still writes them.
+    FreedInFlight,
+    /// What a step makes of a sequence that had ended before is told.
+    OvershootTold,
+    /// A block is sealed when the step that fills it is planned.
+    SealedWhenPlanned,
+    /// The step behind one that failed runs.
+    SuccessorRuns,
 }
 
 #[cfg(feature = "planted")]

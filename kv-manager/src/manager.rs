@@ -108,6 +108,11 @@ impl KvManager {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
+    /// Returns whether every group has the block.
+    pub fn is_cached(&self, block: BlockHash) -> bool {
+        self.groups().all(|group| self.index.get(group, block).is_some())
+    }
+
     /// Returns whether so many more tokens could have slots now in a sequence that takes over what is cached of
     /// `chain`: of that nothing is given up for them.
     pub fn has_room(&self, chain: &[BlockHash], tokens: u32) -> bool {

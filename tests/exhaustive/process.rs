@@ -300,6 +300,7 @@ impl Process {
             offer_max: LONG,
             silence_max: LONG,
             outbox_bytes: worker::OUTBOX_BYTES,
+            steps_in_flight: 1,
         };
         let (played, word) = (Played::default(), ProgressWord::new());
         let card = Card { played: played.clone(), layout: layout.clone(), limits, word: word.clone() };

@@ -39,6 +39,11 @@ impl Retry {
         part
     }
 
+    /// Adds a step that was in flight behind the failed one, and failed since that did. It is computed after all parts.
+    pub(crate) fn follow(&mut self, work: Vec<Work>) {
+        self.parts.insert(0, work);
+    }
+
     /// Returns the part that is to be computed next.
     pub(crate) fn next(&mut self) -> Option<Vec<Work>> {
         self.parts.pop()

@@ -13,7 +13,7 @@ fn sample_of(params: SamplingParams) -> Sample {
         params: Arc::new(params),
         seed: 1234,
         index: 0,
-        history: None,
+        history: None, pending: None,
     }
 }
 
@@ -93,7 +93,7 @@ fn check(logits: &[f32], sample: &Sample) {
         let sample = Sample { index, ..sample.clone() };
         let probabilities = reference(logits, &sample);
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = sampler.sample(logits, &sample).expect("the row is sound").token;
+        let token = sampler.sample(logits, &sample, None).expect("the row is sound").token;
         assert!(probabilities[token as usize] > 0.0, "index {index}: token {token} is cut");
         if margin > 1e-5 {
             assert_eq!(token, expected, "index {index}");
@@ -156,8 +156,8 @@ fn marks_do_not_leak_into_the_next_call() {
     let mut sampler = Sampler::new(VOCAB);
     let penalized = sample_of(params(|p| (p.temperature, p.frequency_penalty) = (0.0, 2.0)));
     let penalized = Sample { history: Some(Tokens::new([1].into(), &[2, 1, 299, 5_000])), ..penalized };
-    let first = sampler.sample(&logits, &penalized);
-    assert_eq!(first, sampler.sample(&logits, &penalized));
+    let first = sampler.sample(&logits, &penalized, None);
+    assert_eq!(first, sampler.sample(&logits, &penalized, None));
     assert!(sampler.marks.iter().all(|&mark| mark == 0));
 }
 
@@ -172,7 +172,7 @@ fn frequencies_follow_the_probabilities() {
         let mut counts = [0u32; 6];
         for index in 0..draws {
             let sample = Sample { seed: Request::seed(42, choice), index, ..sample.clone() };
-            counts[sampler.sample(&logits, &sample).expect("sound").token as usize] += 1;
+            counts[sampler.sample(&logits, &sample, None).expect("sound").token as usize] += 1;
         }
         assert_eq!(counts[4..], [0, 0]);
         let expected = probabilities.iter().map(|p| p * f64::from(draws));
@@ -207,19 +207,19 @@ fn greedy_takes_the_lowest_of_equals() {
     let mut sampler = Sampler::new(40);
     let mut logits = vec![-1.0; 40];
     (logits[0], logits[17], logits[33]) = (f32::NAN, -0.0, 0.0);
-    assert_eq!(sampler.sample(&logits, &greedy).expect("sound").token, 17);
+    assert_eq!(sampler.sample(&logits, &greedy, None).expect("sound").token, 17);
 }
 
 #[test]
 fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
     let mut sampler = Sampler::new(3);
     let plain = sample_of(params(|_| ()));
-    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain).is_err());
-    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain).is_err());
-    assert!(sampler.sample(&[0.0], &plain).is_err());
+    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain, None).is_err());
+    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain, None).is_err());
+    assert!(sampler.sample(&[0.0], &plain, None).is_err());
     // Every token masked: the mask is void.
     let masked = sample_of(params(|p| (p.min_tokens, p.stop_tokens, p.temperature) = (9, vec![0, 1, 2, 3], 0.0)));
-    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked).expect("sound").token, 1);
+    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked, None).expect("sound").token, 1);
     for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, 0.0, 1e-40, 3e38] {
         let set = |p: &mut SamplingParams| {
             (p.temperature, p.top_p, p.min_p, p.top_k) = (odd, odd, odd, 2);
@@ -227,7 +227,7 @@ fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
             p.logit_bias = vec![(0, odd), (77, odd)];
         };
         let sample = Sample { history: Some(Tokens::new([].into(), &[0, 1, 2, 88])), ..sample_of(params(set)) };
-        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample).expect("sound").token;
+        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample, None).expect("sound").token;
         assert!(token < 3, "{odd}");
     }
 }
@@ -241,7 +241,7 @@ fn logprobs_are_of_the_row_as_it_is() {
         (p.logprobs, p.temperature, p.top_k) = (Some(5), 0.2, 3);
         p.logit_bias = vec![(8, 90.0)];
     };
-    let sampled = Sampler::new(VOCAB).sample(&logits, &sample_of(params(change))).expect("sound");
+    let sampled = Sampler::new(VOCAB).sample(&logits, &sample_of(params(change)), None).expect("sound");
     assert_eq!(sampled.token, 8);
     let logprobs = sampled.logprobs.expect("asked for");
     let mut order: Vec<Token> = (0..VOCAB as Token).collect();
@@ -256,7 +256,7 @@ fn logprobs_are_of_the_row_as_it_is() {
 fn logprobs_list_ties_by_token_and_nothing_impossible() {
     let logits = [1.0, f32::NEG_INFINITY, 1.0, 3.0, f32::NAN];
     let sample = sample_of(params(|p| (p.logprobs, p.temperature) = (Some(20), 0.0)));
-    let logprobs = Sampler::new(5).sample(&logits, &sample).expect("sound").logprobs.expect("asked for");
+    let logprobs = Sampler::new(5).sample(&logits, &sample, None).expect("sound").logprobs.expect("asked for");
     assert_eq!(logprobs.top.iter().map(|top| top.0).collect::<Vec<_>>(), [3, 0, 2]);
     assert_eq!(logprobs.logprob, logprobs.top[0].1);
 }
@@ -279,7 +279,7 @@ proptest! {
         let sample = Sample { seed, ..sample_of(params) };
         let probabilities = reference(&logits, &sample);
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = Sampler::new(vocab).sample(&logits, &sample).expect("sound").token;
+        let token = Sampler::new(vocab).sample(&logits, &sample, None).expect("sound").token;
         // A border of a cut that lies within rounding of the parameter may fall either way.
         let kept = |factor: f32| {
             let moved = SamplingParams { top_p: top_p * factor, min_p: min_p * factor, ..(*sample.params).clone() };
