@@ -102,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn the_step_behind_is_computed_last_and_whole() {
+        let mut retry = Retry::new(4);
+        assert_eq!(retry.failed(work(0..4), false), []);
+        retry.follow(work(0..4));
+        let parts: Vec<_> = std::iter::from_fn(|| retry.next()).map(|part| numbers(&part)).collect();
+        assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![0, 1, 2, 3]]);
+    }
+
+    #[test]
     fn a_device_that_fails_all_is_not_tried_for_ever() {
         for count in [1, 2, 3, 64, 1000, 100_000] {
             let all: Vec<u64> = (0..count).collect();

@@ -151,6 +151,25 @@ fn penalties_look_at_prompt_and_output() {
 }
 
 #[test]
+fn a_token_that_the_host_does_not_know_yet_counts_as_one_of_the_history() {
+    let logits = row(VOCAB, 5);
+    let mut sampler = Sampler::new(VOCAB);
+    let penalize = |p: &mut SamplingParams| {
+        (p.temperature, p.frequency_penalty, p.presence_penalty, p.repetition_penalty) = (0.0, 2.0, 1.0, 1.5);
+    };
+    let best = sampler.sample(&logits, &sample_of(params(|p| p.temperature = 0.0)), None).expect("sound").token;
+    let mut choose = |output: &[Token], pending| {
+        let history = Some(Tokens::new([7].into(), output));
+        sampler.sample(&logits, &Sample { history, ..sample_of(params(penalize)) }, pending).expect("sound").token
+    };
+    for output in [&[][..], &[3, best], &[best, best]] {
+        let known = choose(&[output, &[best]].concat(), None);
+        assert_eq!(choose(output, Some(best)), known);
+    }
+    assert_ne!(choose(&[], None), choose(&[], Some(best)), "it is penalized");
+}
+
+#[test]
 fn marks_do_not_leak_into_the_next_call() {
     let logits = row(VOCAB, 4);
     let mut sampler = Sampler::new(VOCAB);
