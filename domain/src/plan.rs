@@ -51,7 +51,8 @@ pub struct Span {
 pub enum Input {
     /// Known to the host.
     Token(Token),
-    /// The token that the previous step sampled as its `n`-th sample, counted over all its spans in order.
+    /// The token that the previous step sampled as its `n`-th sample, counted over all its spans in order. The host did
+    /// not know it when it planned the step.
     Sampled(u32),
 }
 
@@ -79,6 +80,8 @@ pub struct Sample {
     pub index: u32,
     /// Prompt and output tokens so far, where the penalties need them ([`SamplingParams::needs_history`]).
     pub history: Option<Tokens>,
+    /// One more token behind the history, which the host does not know yet: what the step before sampled as its `n`-th.
+    pub pending: Option<u32>,
 }
 
 /// What a device says of a step.
@@ -92,7 +95,7 @@ pub struct StepOutput {
     pub sampled: Result<Vec<Sampled>, String>,
     /// Spans that failed alone, in plan order: what they wrote does not count, what the others did does.
     pub failed: Vec<FailedSpan>,
-    /// From submit to end, as the device measured it.
+    /// From begin to end on the device: without the time that the step waited for the one before.
     pub elapsed: Duration,
     /// The part of `elapsed` spent inside kernels.
     pub in_kernels: Duration,

@@ -71,6 +71,16 @@ pub enum Bug {
     LastRequestFirst,
     /// A worker answers an operator before it reports what changed.
     AnswerBeforeReport,
+    /// A sequence in flight is preempted, so that its blocks are another's while a step still writes them.
+    PreemptedInFlight,
+    /// Blocks of a sequence that ended are freed while the next step still writes them.
+    FreedInFlight,
+    /// What a step makes of a sequence that had ended before is told.
+    OvershootTold,
+    /// A block is sealed when the step that fills it is planned.
+    SealedWhenPlanned,
+    /// The step behind one that failed runs.
+    SuccessorRuns,
 }
 
 #[cfg(feature = "planted")]

@@ -1,4 +1,5 @@
-//! The thread that executes a device's plans, one after the other, in the order of submission.
+//! The thread that executes a device's plans, one after the other, in the order of submission. A plan that was submitted
+//! behind one that fails fails as well, without having run: its inputs, and the KV that it reads, may be missing.
 //!
 //! What is deliberately absent: what a step does. That is the closure's business, which the thread owns.
 
@@ -20,10 +21,15 @@ use std::time::{Duration, Instant};
 pub(crate) struct Submitted {
     pub(crate) plan: Arc<StepPlan>,
     pub(crate) at: Instant,
+    /// Steps that had failed, as far as the host knew.
+    failures: u64,
 }
 
 /// Why a device is lost whose thread left no word.
 const ENDED: &str = "the device's thread has ended";
+
+/// Why a step fails that was submitted behind one that failed.
+const BEHIND_FAILED: &str = "the step before it failed";
 
 /// What the thread calls when a step has ended.
 type Waker = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
@@ -34,7 +40,10 @@ pub(crate) struct PlanThread {
     waker: Waker,
     /// Plans on their way; taken when the device is dropped, which ends the thread.
     submissions: Option<SyncSender<Submitted>>,
-    outputs: Receiver<StepOutput>,
+    /// Each output with the number of steps that had failed then.
+    outputs: Receiver<(StepOutput, u64)>,
+    /// Steps that have failed, as far as the host knows.
+    failures: u64,
     in_flight: VecDeque<StepId>,
     /// Why the thread takes no more plans, once it has panicked.
     lost: Arc<OnceLock<String>>,
@@ -55,11 +64,17 @@ impl PlanThread {
         let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
         let loses = lost.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut failures = 0;
             while let Ok(submitted) = plans.recv() {
                 let (step, at) = (submitted.plan.step, submitted.at);
-                tracing::trace!(target: "timeline", step = step.0, "step begins");
-                let output = catch_unwind(AssertUnwindSafe(|| execute(&submitted)));
-                tracing::trace!(target: "timeline", step = step.0, "step ends");
+                let output = if submitted.failures == failures {
+                    tracing::trace!(target: "timeline", step = step.0, "step begins");
+                    let output = catch_unwind(AssertUnwindSafe(|| execute(&submitted)));
+                    tracing::trace!(target: "timeline", step = step.0, "step ends");
+                    output
+                } else {
+                    Ok(failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO))
+                };
                 // Whoever hears of the end has the plan's tokens to itself again.
                 drop(submitted);
                 let output = output.unwrap_or_else(|panic| {
@@ -69,7 +84,8 @@ impl PlanThread {
                     let _ = loses.set(reason);
                     failed
                 });
-                if results.send(output).is_err() {
+                failures += u64::from(output.sampled.is_err());
+                if results.send((output, failures)).is_err() {
                     return;
                 }
                 if let Some(wake) = lock(&wake).as_ref() {
@@ -85,6 +101,7 @@ impl PlanThread {
             waker,
             submissions: Some(submissions),
             outputs,
+            failures: 0,
             in_flight: VecDeque::with_capacity(STEPS_IN_FLIGHT_MAX),
             lost,
             thread: Some(thread),
@@ -103,7 +120,8 @@ impl PlanThread {
         }
         let lost = || SubmitError::Lost(ENDED.to_owned());
         let submissions = self.submissions.as_ref().ok_or_else(lost)?;
-        submissions.try_send(Submitted { plan: plan.clone(), at: now() }).map_err(|error| match error {
+        let submitted = Submitted { plan: plan.clone(), at: now(), failures: self.failures };
+        submissions.try_send(submitted).map_err(|error| match error {
             TrySendError::Full(_) => SubmitError::Busy,
             TrySendError::Disconnected(_) => SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned()),
         })?;
@@ -115,8 +133,9 @@ impl PlanThread {
     /// As [`crate::device::Device::poll`].
     pub(crate) fn poll(&mut self) -> Option<StepOutput> {
         match self.outputs.try_recv() {
-            Ok(output) => {
+            Ok((output, failures)) => {
                 self.in_flight.pop_front();
+                self.failures = failures;
                 Some(output)
             }
             Err(TryRecvError::Empty) => None,

@@ -79,11 +79,18 @@ impl Sampler {
 
     /// Samples one token from `logits` (`[vocab]`), which stay as they are, since several samples may share a row.
     ///
+    /// `pending`: the token that [`Sample::pending`] means.
+    ///
     /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
     /// history are passed over. Where the mask leaves no token at all it is void.
     ///
     /// Errors: [`SampleError`].
-    pub fn sample(&mut self, logits: &[f32], sample: &Sample) -> Result<Sampled, SampleError> {
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        sample: &Sample,
+        pending: Option<Token>,
+    ) -> Result<Sampled, SampleError> {
         if logits.len() != self.vocab {
             return Err(SampleError::Length { logits: logits.len(), vocab: self.vocab });
         }
@@ -92,7 +99,7 @@ impl Sampler {
             return Err(SampleError::Maximum { key: sample.key, max });
         }
         let token = if is_adjusted(sample) {
-            self.adjust(logits, sample);
+            self.adjust(logits, sample, pending);
             let adjusted = std::mem::take(&mut self.adjusted);
             let (row, max) = match weights::max(&adjusted) {
                 f32::NEG_INFINITY => (logits, max),
@@ -109,7 +116,7 @@ impl Sampler {
     }
 
     /// Writes `logits` with bias, mask and penalties to `self.adjusted`.
-    fn adjust(&mut self, logits: &[f32], sample: &Sample) {
+    fn adjust(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>) {
         let params = &*sample.params;
         self.adjusted.clear();
         self.adjusted.extend_from_slice(logits);
@@ -126,13 +133,13 @@ impl Sampler {
             }
         }
         if let Some(history) = sample.history.as_ref().filter(|_| params.needs_history()) {
-            self.penalize(params, history);
+            self.penalize(params, history, pending);
         }
     }
 
     /// Applies the penalties to `self.adjusted`.
-    fn penalize(&mut self, params: &SamplingParams, history: &Tokens) {
-        for (tokens, counts) in [(history.prompt(), 0), (history.output(), 1)] {
+    fn penalize(&mut self, params: &SamplingParams, history: &Tokens, pending: Option<Token>) {
+        for (tokens, counts) in [(history.prompt(), 0), (history.output(), 1), (pending.as_slice(), 1)] {
             for &token in tokens {
                 if let Some(mark) = self.marks.get_mut(token as usize) {
                     *mark = (*mark | SEEN) + counts;
@@ -140,7 +147,7 @@ impl Sampler {
             }
         }
         // The walk that applies a mark also clears it, so that each token is penalized once.
-        for token in history.iter() {
+        for token in history.iter().chain(pending) {
             let Some(mark) = self.marks.get_mut(token as usize).map(std::mem::take) else { continue };
             if mark == 0 {
                 continue;

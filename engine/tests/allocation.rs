@@ -60,7 +60,7 @@ fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) 
     let end = start + rows as u32;
     let blocks: Vec<BlockId> = (0..end.div_ceil(16)).map(BlockId).collect();
     let params = Arc::new(SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() });
-    let sample = Sample { key: SeqKey::default(), params, seed: 1, index: 0, history: None };
+    let sample = Sample { key: SeqKey::default(), params, seed: 1, index: 0, history: None, pending: None };
     let span = Span {
         key: SeqKey::default(),
         start,

@@ -116,6 +116,11 @@ impl KvManager {
         self.usable_blocks(chain, None) * self.config.block_tokens
     }
 
+    /// Returns whether every group has the block.
+    pub fn is_cached(&self, block: BlockHash) -> bool {
+        self.groups().all(|group| self.index.get(group, block).is_some())
+    }
+
     /// Returns a count of events that gave room back. While it stands still, there is no room for a job that found
     /// none. The exception are blocks that others cached of the same text meanwhile: they close their sequences later,
     /// which counts.

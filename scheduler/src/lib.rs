@@ -142,6 +142,12 @@ pub trait KvSpace {
         false
     }
 
+    /// Returns whether a decoding sequence ends at the last of the `known` tokens that it has when the steps in flight
+    /// have ended, at the latest: then it is in no more steps.
+    fn is_over(&self, _key: SeqKey, _known: u32) -> bool {
+        false
+    }
+
     /// Closes a sequence that was preempted: it gives everything back.
     fn close(&mut self, key: SeqKey);
 }

@@ -1,4 +1,8 @@
-//! The scheduler: one call plans a step, one call says that it succeeded.
+//! The scheduler: one call plans a step, one call says that it succeeded. Between them, the next step may be planned.
+//!
+//! A sequence has two positions: where it will be when all steps in flight have ended, and where it is for sure. Steps
+//! are planned from the first. Of the second, all that matters here is whether the two are equal: a sequence in flight
+//! is not preempted, since its blocks are still written.
 
 #[cfg(feature = "explore")]
 mod explore;
@@ -13,8 +17,24 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Clone, Copy, Debug)]
 struct Prompt {
     job: Job,
-    /// Leading tokens whose KV is there.
+    /// Leading tokens whose KV is there when the steps in flight have ended. All of them: the prompt only waits for its
+    /// last step to end.
     computed: u32,
+}
+
+impl Prompt {
+    fn is_planned(&self) -> bool {
+        self.computed == self.job.tokens
+    }
+}
+
+/// What became of a sequence that needed room to grow.
+enum Growth {
+    Ready,
+    /// It had to yield itself.
+    Yielded,
+    /// The sequence that would have to yield is in a step in flight.
+    Blocked,
 }
 
 /// What a step may still take.
@@ -48,8 +68,11 @@ pub struct Scheduler {
     waiting: Queue,
     /// In order of admission.
     prompts: Vec<Prompt>,
-    /// Tokens that each decoding sequence knows; the KV of all but the last is there.
+    /// Tokens that each decoding sequence knows when the steps in flight have ended; the KV of all but the last is there
+    /// then.
     decoding: BTreeMap<Age, u32>,
+    /// The sequences in the steps in flight, each with the number of these steps.
+    in_flight: BTreeMap<SeqKey, u32>,
     /// Sequences that are fetched, with how many will decode from there: they have their memory, and will be added
     /// running.
     taking_over: HashMap<SeqKey, u16>,
@@ -76,6 +99,7 @@ impl Scheduler {
             waiting: Queue::default(),
             prompts: Vec::new(),
             decoding: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             taking_over: HashMap::new(),
             arrivals: HashMap::new(),
             short: None,
@@ -143,6 +167,7 @@ impl Scheduler {
         let Some(arrived) = self.arrivals.remove(&key) else { return false };
         let age = (arrived, key);
         self.settled = None;
+        self.in_flight.remove(&key);
         if let Some(place) = self.waiting.place(age) {
             self.leave(place);
         } else if self.decoding.remove(&age).is_none() && !self.end_taking_over(key) {
@@ -193,32 +218,54 @@ impl Scheduler {
         None
     }
 
-    /// Plans the next step. Nothing advances before [`Scheduler::computed`], which has to be told of this step's work
-    /// (or has to have its sequences removed, where the step failed) before the next call.
+    /// Plans the next step, as if the steps in flight had succeeded. Its work is in flight until [`Scheduler::computed`]
+    /// is told of it, or until its sequences are removed, where it failed for good.
+    ///
+    /// A prompt whose last step is in flight waits for the end of that step. Where a sequence in flight would have to be
+    /// preempted, the plan is empty: call again when no step is in flight.
     pub fn schedule(&mut self, kv: &mut dyn KvSpace) -> Schedule {
         let mut schedule = Schedule::default();
         let mut budget = Budget { tokens: self.config.step_tokens_max, samples: self.config.samples_max };
-        self.decode(kv, &mut budget, &mut schedule);
-        self.continue_prompts(kv, &mut budget, &mut schedule);
-        self.admit_prompts(kv, &mut budget, &mut schedule);
+        if self.decode(kv, &mut budget, &mut schedule) {
+            self.continue_prompts(kv, &mut budget, &mut schedule);
+            self.admit_prompts(kv, &mut budget, &mut schedule);
+        } else {
+            schedule.work.clear();
+        }
+        schedule.work.iter().for_each(|work| self.take_off(work));
         schedule
     }
 
-    /// Notes that a step succeeded and its spans are computed. A span that sampled knows one token more and decodes
-    /// from now on. Sequences that were removed meanwhile are skipped.
+    /// Counts the work as in flight, and moves its sequence to where the work ends.
+    fn take_off(&mut self, work: &Work) {
+        *self.in_flight.entry(work.key).or_default() += 1;
+        let age = (self.arrivals[&work.key], work.key);
+        if let Some(known) = self.decoding.get_mut(&age) {
+            *known += 1;
+        } else if let Some(prompt) = self.prompts.iter_mut().find(|prompt| prompt.job.key == work.key) {
+            prompt.computed = work.start + work.count;
+        }
+    }
+
+    /// Notes that a step succeeded and its spans are computed. A prompt that sampled decodes from now on. Sequences that
+    /// were removed meanwhile are skipped.
     pub fn computed<'a>(&mut self, work: impl IntoIterator<Item = &'a Work>) {
         for span in work {
             let Some(&arrived) = self.arrivals.get(&span.key) else { continue };
-            let age = (arrived, span.key);
-            if let Some(known) = self.decoding.get_mut(&age) {
-                *known += 1;
-            } else if let Some(at) = self.prompts.iter().position(|prompt| prompt.job.key == span.key) {
-                self.prompts[at].computed = span.start + span.count;
-                if span.samples > 0 {
-                    self.settled = None;
-                    let known = self.prompts.remove(at).job.tokens + 1;
-                    self.decoding.insert(age, known);
+            if let Some(steps) = self.in_flight.get_mut(&span.key) {
+                *steps -= 1;
+                if *steps == 0 {
+                    self.in_flight.remove(&span.key);
                 }
+            }
+            let age = (arrived, span.key);
+            if span.samples > 0
+                && !self.decoding.contains_key(&age)
+                && let Some(at) = self.prompts.iter().position(|prompt| prompt.job.key == span.key)
+            {
+                self.settled = None;
+                let known = self.prompts.remove(at).job.tokens + 1;
+                self.decoding.insert(age, known);
             }
         }
     }
@@ -272,47 +319,56 @@ impl Scheduler {
 
     /// Gives each decoding sequence its token, the oldest first. Where memory is short, those that are held yield,
     /// which get none, and then the youngest; as that is never older than the one that needs room, no work already
-    /// planned is lost.
-    fn decode(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
+    /// planned is lost. `false`: a sequence in flight would have to yield.
+    fn decode(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let mut next = self.decoding.first_key_value().map(|(&age, &known)| (age, known));
         while let Some((age, known)) = next {
             if budget.tokens == 0 || budget.samples == 0 {
-                return;
+                return true;
             }
             if planted_bugs::is(Bug::YoungestStarve) && schedule.work.len() >= 2 {
-                return;
+                return true;
             }
-            if !kv.is_held(age.1) && self.make_room(kv, age, known, schedule) {
-                *budget = Budget { tokens: budget.tokens - 1, samples: budget.samples - 1 };
-                schedule.work.push(Work { key: age.1, start: known - 1, count: 1, samples: 1 });
+            if !kv.is_held(age.1) && !kv.is_over(age.1, known) {
+                match self.make_room(kv, age, known, schedule) {
+                    Growth::Ready => {
+                        *budget = Budget { tokens: budget.tokens - 1, samples: budget.samples - 1 };
+                        schedule.work.push(Work { key: age.1, start: known - 1, count: 1, samples: 1 });
+                    }
+                    Growth::Yielded => {}
+                    Growth::Blocked => return false,
+                }
             }
             let after = (std::ops::Bound::Excluded(age), std::ops::Bound::Unbounded);
             next = self.decoding.range(after).next().map(|(&age, &known)| (age, known));
         }
+        true
     }
 
-    /// Grows a sequence to `known` slots, preempting from the youngest on, first of those that are held; `false`:
-    /// it had to yield itself.
-    fn make_room(&mut self, kv: &mut dyn KvSpace, age: Age, known: u32, schedule: &mut Schedule) -> bool {
+    /// Grows a sequence to `known` slots, preempting from the youngest on, first of those that are held.
+    fn make_room(&mut self, kv: &mut dyn KvSpace, age: Age, known: u32, schedule: &mut Schedule) -> Growth {
         while !kv.grow(age.1, known) {
-            let held = self.decoding.keys().rev().find(|age| kv.is_held(age.1)).copied();
-            let yields = held.and_then(|held| self.decoding.remove_entry(&held)).or_else(|| self.decoding.pop_last());
-            let (victim, tokens) = yields.expect("the sequence that grows is decoding");
+            let held = self.decoding.keys().rev().find(|age| kv.is_held(age.1));
+            let victim = *held.or(self.decoding.keys().next_back()).expect("the sequence that grows is decoding");
             let (arrived, key) = victim;
+            if self.in_flight.contains_key(&key) && !planted_bugs::is(Bug::PreemptedInFlight) {
+                return Growth::Blocked;
+            }
+            let tokens = self.decoding.remove(&victim).expect("it was just found");
             kv.close(key);
             self.waiting.push_preempted(Job { key, kind: Kind::Compute, tokens, samples: 1, arrived });
             self.settled = None;
             schedule.preempted.push(key);
             if victim == age {
-                return false;
+                return Growth::Yielded;
             }
         }
-        true
+        Growth::Ready
     }
 
     fn continue_prompts(&mut self, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) {
         for at in 0..self.prompts.len() {
-            if !self.advance(at, kv, budget, schedule) {
+            if !self.prompts[at].is_planned() && !self.advance(at, kv, budget, schedule) {
                 return;
             }
         }

@@ -13,11 +13,11 @@ use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord, RequestId, SamplingParams,
     SeqKey, Time, Token, WorkerId,
 };
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
 use kv_manager::{EvictionPolicy, FetchState, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -150,8 +150,8 @@ struct Notes {
     cancelled: Vec<TransferId>,
     /// Transfers that have not ended. What has ended is forgotten by everybody, so that its number may be another's.
     transfers: BTreeSet<u64>,
-    submitted: Option<Arc<StepPlan>>,
-    ended: Option<StepOutput>,
+    submitted: VecDeque<Arc<StepPlan>>,
+    ended: VecDeque<StepOutput>,
     /// Turns in which leases were renewed, and the tick count of the last: an owner asks of that only whether it
     /// rose, so that renewals are counted instead.
     renewals: u64,
@@ -218,12 +218,12 @@ impl Device for Card {
     }
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
-        assert!(self.played.notes().submitted.replace(plan).is_none(), "one step runs at a time");
+        self.played.notes().submitted.push_back(plan);
         Ok(())
     }
 
     fn poll(&mut self) -> Option<StepOutput> {
-        self.played.notes().ended.take()
+        self.played.notes().ended.pop_front()
     }
 
     fn lost(&self) -> Option<&str> {
@@ -263,8 +263,10 @@ pub(crate) struct Process {
     memory: Vec<[Token; LAYERS as usize]>,
     /// The request for which each block was read from another worker, if it was.
     read_for: Vec<Option<RequestId>>,
-    /// The step in flight, and how many layers of it are written.
+    /// The step that runs, and how many layers of it are written.
     running: Option<(Arc<StepPlan>, u16)>,
+    /// The step behind it.
+    behind: Option<Arc<StepPlan>>,
     reads: Vec<Read>,
 }
 
@@ -304,6 +306,7 @@ impl Process {
             offer_max: LONG,
             silence_max: LONG,
             outbox_bytes: worker::OUTBOX_BYTES,
+            steps_in_flight: STEPS_IN_FLIGHT_MAX,
         };
         let (played, word) = (Played::default(), ProgressWord::new());
         let card = Card { played: played.clone(), layout: layout.clone(), limits, word: word.clone() };
@@ -322,6 +325,7 @@ impl Process {
             memory: vec![[0; LAYERS as usize]; blocks as usize],
             read_for: vec![None; blocks as usize],
             running: None,
+            behind: None,
             reads: Vec::new(),
         };
         process.begin();
@@ -478,7 +482,7 @@ impl Process {
         loop {
             let mut notes = self.played.notes();
             let (posted, cancelled) = (std::mem::take(&mut notes.posted), std::mem::take(&mut notes.cancelled));
-            let (sent, submitted) = (std::mem::take(&mut notes.sent), notes.submitted.take());
+            let sent = std::mem::take(&mut notes.sent);
             drop(notes);
             for (to, message) in sent {
                 if let PeerBody::Offer(offer) = &message.body {
@@ -494,13 +498,24 @@ impl Process {
             for read in &mut self.reads {
                 read.cancelled |= cancelled.contains(&read.id);
             }
-            let Some(plan) = submitted else { return };
-            self.check_plan(&plan, out);
-            self.running = Some((plan, 0));
-            if self.worker == OWNER && self.life == FIRST {
+            self.begin_step(out);
+            if self.running.is_none() || self.worker == OWNER && self.life == FIRST {
                 return;
             }
             self.run(out);
+        }
+    }
+
+    /// The device takes what was submitted, and begins the next step if none runs.
+    fn begin_step(&mut self, out: &mut Outcome) {
+        let submitted = std::mem::take(&mut self.played.notes().submitted);
+        for plan in self.behind.take().into_iter().chain(submitted) {
+            if self.running.is_none() {
+                self.check_plan(&plan, out);
+                self.running = Some((plan, 0));
+            } else {
+                assert!(self.behind.replace(plan).is_none(), "two steps are in flight at most");
+            }
         }
     }
 
@@ -510,10 +525,8 @@ impl Process {
         self.end_step(true, out);
         self.turn();
         // A step that begins now is begun by whoever asked for this one.
-        let submitted = self.played.notes().submitted.take();
-        if let Some(plan) = submitted {
-            self.check_plan(&plan, out);
-            self.running = Some((plan, 0));
+        self.begin_step(out);
+        if self.running.is_some() {
             self.run(out);
         }
     }
@@ -526,7 +539,7 @@ impl Process {
         }
         for span in &plan.spans {
             for (position, input) in (span.start as usize..).zip(&span.inputs) {
-                let Input::Token(token) = *input else { unreachable!("every token is known") };
+                let token = if let Input::Token(token) = *input { token } else { SAMPLED };
                 if position.is_multiple_of(BLOCK) {
                     let block = block_of(&span.tables[0], position);
                     (self.memory[block][at], self.read_for[block]) = (token, None);
@@ -548,7 +561,12 @@ impl Process {
         let sampled = if succeeds { Ok(sampled) } else { Err("it was made to fail".to_owned()) };
         let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
         let output = StepOutput { step: plan.step, sampled, failed: Vec::new(), elapsed, in_kernels };
-        self.played.notes().ended = Some(output);
+        let behind = self.behind.take_if(|_| output.sampled.is_err()).map(|plan| StepOutput {
+            step: plan.step,
+            sampled: Err("the step before it failed".to_owned()),
+            ..output.clone()
+        });
+        self.played.notes().ended.extend([output].into_iter().chain(behind));
         self.handle(Inbound::StepEnded);
     }
 
@@ -674,6 +692,7 @@ impl Process {
         self.machine.digest(self.now, &mut hasher);
         (self.word.get(), self.word.raised(), self.played.notes().renewals).hash(&mut hasher);
         self.running.as_ref().map(|(plan, layer)| (plan.step, layer)).hash(&mut hasher);
+        self.behind.as_ref().map(|plan| plan.step).hash(&mut hasher);
         hasher.finish()
     }
 

@@ -92,6 +92,7 @@ impl Options {
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
             outbox_bytes: OUTBOX_BYTES,
+            steps_in_flight: 2,
         }
     }
 
@@ -471,6 +472,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         // The test says nothing for as long as it likes.
         silence_max: Duration::from_secs(3600),
         outbox_bytes: options.outbox_bytes,
+        steps_in_flight: 2,
     }
 }
 

@@ -33,6 +33,8 @@ pub struct WorkerConfig {
     pub park_after: Option<Duration>,
     /// Settings of the scheduler.
     pub scheduler: scheduler::SchedulerConfig,
+    /// Steps that the device has at once, 1 or 2: with 2, the next one is planned while one runs.
+    pub steps_in_flight: usize,
     /// How long a reader waits for an offer, or the next word that its prompt is queued still, and then for room
     /// of its own.
     pub handoff_wait: Duration,

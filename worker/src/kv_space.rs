@@ -19,6 +19,8 @@ pub(crate) struct Space<'a> {
     /// Prompts that caught up with the cache, from where to where.
     pub(crate) caught_up: Vec<(SeqKey, u32, u32)>,
     pub(crate) loads: &'a Loads,
+    /// The work of the step in flight behind which a step is planned.
+    pub(crate) ahead: &'a [Work],
     /// Sessions and attempts, to find held sequences. `None`: no session has a full outbox.
     pub(crate) full: Option<(&'a Sessions, &'a Attempts)>,
     /// How often a session's outbox became full, or stopped being full.
@@ -27,13 +29,14 @@ pub(crate) struct Space<'a> {
 }
 
 impl Space<'_> {
-    /// Returns whether the step already computes block `number` of the prompt for another prompt. Then both have it in
-    /// the next step. The last token is no reason to wait, because each prompt computes its own.
+    /// Returns whether `work` already computes block `number` of the prompt for another prompt. Then both have it when
+    /// that step has ended. The last token is no reason to wait, because each prompt computes its own.
     fn is_coming(&self, sequence: &Sequence, number: u32, work: &[Work]) -> bool {
         let size = self.pace.block_tokens;
         let wanted = sequence.chain.get(number as usize);
         let computes = |work: &&Work| work.start <= number * size && work.start + work.count >= (number + 1) * size;
-        let same = |work: &Work| self.sequences[&work.key].chain.get(number as usize) == wanted;
+        let chain = |work: &Work| self.sequences.get(&work.key).map(|sequence| &sequence.chain);
+        let same = |work: &Work| chain(work).is_some_and(|chain| chain.get(number as usize) == wanted);
         (number + 1) * size < sequence.tokens.len() as u32 && work.iter().filter(computes).any(same)
     }
 }
@@ -70,13 +73,24 @@ impl KvSpace for Space<'_> {
 
     fn reach(&mut self, key: SeqKey, mut computed: u32, work: &[Work]) -> Headway {
         let Some(sequence) = self.sequences.get(&key) else { return Headway { computed, until: u32::MAX } };
-        let caught_up = self.kv.catch_up(key, &sequence.chain, sequence.tokens.len() as u32);
-        if let Some(CaughtUp { tokens, copies }) = caught_up {
+        let in_flight = self.ahead.iter().any(|work| work.key == key);
+        if in_flight {
+            // Its blocks are still written, so it cannot take others in their place before the step has ended.
+            let next = (computed + 1..sequence.tokens.len() as u32)
+                .contains(&(computed + self.pace.block_tokens))
+                .then(|| sequence.chain.get((computed / self.pace.block_tokens) as usize));
+            if next.flatten().is_some_and(|&block| self.kv.is_cached(block)) {
+                return Headway { computed, until: computed };
+            }
+        } else if let Some(CaughtUp { tokens, copies }) =
+            self.kv.catch_up(key, &sequence.chain, sequence.tokens.len() as u32)
+        {
             self.copies.extend(copies.into_iter().map(|copy| (key, copy)));
             self.caught_up.push((key, computed, tokens));
             computed = tokens;
         }
-        let until = if self.is_coming(sequence, computed / self.pace.block_tokens, work) {
+        let number = computed / self.pace.block_tokens;
+        let until = if self.is_coming(sequence, number, work) || self.is_coming(sequence, number, self.ahead) {
             computed
         } else {
             self.loads.compute_until(key, self.now, computed, self.pace).unwrap_or(u32::MAX)
@@ -96,6 +110,10 @@ impl KvSpace for Space<'_> {
 
     fn is_held(&self, key: SeqKey) -> bool {
         self.full.is_some_and(|(sessions, attempts)| attempts.is_held(sessions, key))
+    }
+
+    fn is_over(&self, key: SeqKey, known: u32) -> bool {
+        self.sequences.get(&key).is_some_and(|sequence| sequence.tokens_max() <= known)
     }
 
     fn close(&mut self, key: SeqKey) {

@@ -26,6 +26,7 @@ mod serve;
 mod sessions;
 mod state;
 mod step_loop;
+mod steps_in_flight;
 mod tier_meters;
 mod transport;
 

@@ -43,8 +43,9 @@ use crate::transport::Transport;
 use domain::planted_bugs::{self, Bug};
 use domain::session::{self, Failure};
 use domain::{ProgressWord, SeqKey, StepId, Time};
-use engine::device::Device;
+use engine::device::{Device, STEPS_IN_FLIGHT_MAX};
 use scheduler::{Admitted, ConfigError};
+use std::collections::VecDeque;
 use step::StepInFlight;
 use tiers::TierParts;
 
@@ -61,12 +62,13 @@ pub struct Machine {
     device: Box<dyn Device>,
     /// The progress word of the device.
     word: ProgressWord,
-    in_flight: Option<StepInFlight>,
+    /// The steps that the device has, the oldest first.
+    in_flight: VecDeque<StepInFlight>,
     /// The id of the last step that was submitted.
     last_step: StepId,
     /// A step has ended since the last turn.
     step_ended: bool,
-    /// The parts of a failed step that are still to be computed. No other step starts before they are.
+    /// The parts of failed steps that are still to be computed. No other step starts before they are.
     retry: Option<Retry>,
     reports: Reports,
     last_publish: Option<Time>,
@@ -91,7 +93,7 @@ impl Machine {
             make_role: None,
             word: device.progress(),
             device,
-            in_flight: None,
+            in_flight: VecDeque::with_capacity(STEPS_IN_FLIGHT_MAX),
             last_step: StepId(0),
             step_ended: false,
             retry: None,
@@ -150,8 +152,8 @@ impl Machine {
         self.step_ended
     }
 
-    /// Takes one turn: deadlines, memory for jobs that wait, the next step if none is in flight, reports. Call it after
-    /// events, and at [`Self::next_deadline`] at the latest.
+    /// Takes one turn: deadlines, memory for jobs that wait, the next steps if the device takes more, reports. Call it
+    /// after events, and at [`Self::next_deadline`] at the latest.
     pub fn turn(&mut self, now: Time) {
         self.wake(now);
         self.step_ended = false;
@@ -160,10 +162,8 @@ impl Machine {
         self.continue_retry(now);
         self.admit(now);
         let idles = planted_bugs::is(Bug::DeviceIdles) && self.core.ticks % 2 == 1;
-        if self.in_flight.is_none() && !idles {
-            self.start_step(now);
-            // The device may have refused the step, which left parts of it to be computed.
-            self.continue_retry(now);
+        if !idles {
+            self.start_steps(now);
         }
         self.core.loader().write_to_tiers();
         self.core.loader().begin_lifts();
@@ -222,9 +222,7 @@ impl Machine {
         }
         if pause > self.core.config.silence_max / 2 {
             self.core.sessions.forgive(pause);
-            if let Some(step) = &mut self.in_flight {
-                step.disturbed = true;
-            }
+            self.in_flight.iter_mut().for_each(|step| step.disturbed = true);
         }
     }
 

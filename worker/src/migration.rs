@@ -64,7 +64,7 @@ pub(crate) fn begin(
 /// Completes the offer of a sequence that got a token, if that token is at the position up to which it was offered.
 pub(crate) fn token_appended(offers: &mut Offers, core: &mut WorkerState, key: SeqKey) {
     let Some(taker) = offers.taker(key) else { return };
-    let Some(sequence) = core.sequence(key) else {
+    let Some(sequence) = core.sequence(key).filter(|sequence| !sequence.closing) else {
         // The token ended the sequence. The router has received the end, and the reader has nothing to go on with.
         return offers.complete(core, key, Vec::new(), Vec::new());
     };

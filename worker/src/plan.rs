@@ -7,24 +7,39 @@ use kv_manager::KvManager;
 use scheduler::Work;
 use std::collections::HashMap;
 
-/// Makes the plan of step `step` for `work`.
+/// Makes the plan of step `step` for `work`. `previous`: the work of the step in flight before it, which samples the
+/// tokens that the sequences do not have yet.
 pub(crate) fn plan(
     step: StepId,
     copies: Vec<BlockCopy>,
     work: &[Work],
     sequences: &HashMap<SeqKey, Sequence>,
     kv: &KvManager,
+    previous: &[Work],
 ) -> StepPlan {
+    let numbers = sample_numbers(previous);
     let span = |work: &Work| {
         let sequence = &sequences[&work.key];
-        let range = work.start as usize..(work.start + work.count) as usize;
+        let (known, end) = (sequence.tokens.len(), (work.start + work.count) as usize);
+        let tokens = sequence.tokens.at(work.start as usize..end.min(known));
+        let pending = (end > known).then(|| numbers[&work.key]);
         Span {
             key: work.key,
             start: work.start,
-            inputs: sequence.tokens.at(range).iter().map(|&token| Input::Token(token)).collect(),
+            inputs: tokens.iter().map(|&token| Input::Token(token)).chain(pending.map(Input::Sampled)).collect(),
             tables: kv.tables(work.key),
-            samples: if work.samples > 0 { sequence.samples(work.key) } else { Vec::new() },
+            samples: if work.samples > 0 { sequence.samples(work.key, pending) } else { Vec::new() },
         }
     };
     StepPlan { step, copies, spans: work.iter().map(span).collect() }
+}
+
+/// Returns the number of each sequence's first sample in a step.
+fn sample_numbers(work: &[Work]) -> HashMap<SeqKey, u32> {
+    let first = |next: &mut u32, work: &Work| {
+        let number = *next;
+        *next += u32::from(work.samples);
+        Some((work.key, number))
+    };
+    work.iter().scan(0, first).collect()
 }

@@ -39,6 +39,11 @@ impl Retry {
         part
     }
 
+    /// Adds a step that was in flight behind the failed one, and failed since that did. It is computed after all parts.
+    pub(crate) fn follow(&mut self, work: Vec<Work>) {
+        self.parts.insert(0, work);
+    }
+
     /// Returns the part that is to be computed next.
     pub(crate) fn next(&mut self) -> Option<Vec<Work>> {
         self.parts.pop()
@@ -94,6 +99,15 @@ mod tests {
         }
         // A step that fails once fails nobody.
         assert_eq!(run(7, &[]), (vec![], (0..7).collect(), 2));
+    }
+
+    #[test]
+    fn the_step_behind_is_computed_last_and_whole() {
+        let mut retry = Retry::new(4);
+        assert_eq!(retry.failed(work(0..4), false), []);
+        retry.follow(work(0..4));
+        let parts: Vec<_> = std::iter::from_fn(|| retry.next()).map(|part| numbers(&part)).collect();
+        assert_eq!(parts, [vec![0, 1], vec![2, 3], vec![0, 1, 2, 3]]);
     }
 
     #[test]

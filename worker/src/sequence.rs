@@ -34,7 +34,8 @@ pub struct Sequence {
     pub(crate) sources: Sources,
     /// A fetch fills its blocks, and frees them itself.
     pub fetching: bool,
-    /// It was closed while a step in flight contains it. It is removed when the step ends.
+    /// It was closed while steps in flight contain it. It is removed when they have ended, and what they compute of it
+    /// is told to nobody.
     pub closing: bool,
 }
 
@@ -42,6 +43,11 @@ impl Sequence {
     /// Returns how many output tokens there are, over all attempts.
     pub fn outputs(&self) -> u32 {
         self.tokens.output().len() as u32
+    }
+
+    /// Returns the length in tokens at which it ends at the latest.
+    pub(crate) fn tokens_max(&self) -> u32 {
+        (self.tokens.prompt().len() as u32).saturating_add(self.params.max_tokens)
     }
 
     /// Appends a token.
@@ -61,15 +67,17 @@ impl Sequence {
         }
     }
 
-    /// Returns what to sample after its last token, for each of `choices`.
-    pub fn samples(&self, key: SeqKey) -> Vec<Sample> {
+    /// Returns what to sample after its last token, for each of `choices`. `pending`: that token is the one that the
+    /// step before samples with this number.
+    pub fn samples(&self, key: SeqKey, pending: Option<u32>) -> Vec<Sample> {
         let history = self.params.needs_history().then(|| self.tokens.clone());
         let sample = |&choice: &Choice| Sample {
             key: SeqKey { choice, ..key },
             params: self.params.clone(),
             seed: domain::Request::seed(self.seed, choice.0),
-            index: self.outputs(),
+            index: self.outputs() + u32::from(pending.is_some()),
             history: history.clone(),
+            pending,
         };
         self.choices.iter().map(sample).collect()
     }

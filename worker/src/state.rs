@@ -10,15 +10,17 @@ use crate::meters::Meters;
 use crate::prompt_sources::{Share, Source, Sources};
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
+use crate::steps_in_flight::InSteps;
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
 use domain::{BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
 use telemetry::failpoint::{self, FailPoint};
@@ -46,8 +48,8 @@ pub struct WorkerState {
     pub(crate) rates: Rates,
     /// Rounds of the step loop.
     pub(crate) ticks: u64,
-    /// Sequences that the step in flight contains. Their blocks must not be freed before it ends.
-    pub(crate) in_step: HashSet<SeqKey>,
+    /// Sequences that the steps in flight contain. Their blocks must not be freed before these have ended.
+    pub(crate) in_steps: InSteps,
     /// Copies on write of sequences that grew between steps. The next step that contains the sequence begins with them.
     pub(crate) copies: Vec<(SeqKey, BlockCopy)>,
     /// Tokens of the step whose output is being applied, by session.
@@ -100,7 +102,7 @@ impl WorkerState {
             attempts: Attempts::default(),
             rates: Rates::default(),
             ticks: 0,
-            in_step: HashSet::new(),
+            in_steps: InSteps::default(),
             copies: Vec::new(),
             rows: BTreeMap::new(),
             sessions: Sessions::default(),
@@ -152,7 +154,7 @@ impl WorkerState {
         [
             ("attempts", self.attempts.len()),
             ("sequences", self.sequences.len()),
-            ("sequences in a step", self.in_step.len()),
+            ("sequences in a step", self.in_steps.len()),
             ("copies", self.copies.len()),
             ("frames of tokens", self.rows.len()),
             ("scheduled sequences", self.scheduler.waiting_len() + self.scheduler.running_len()),
@@ -364,18 +366,19 @@ impl WorkerState {
         };
         let Self { kv, sequences, copies, loads, scheduler, sessions, attempts, .. } = self;
         let (full, turns) = (sessions.any_full().then_some((&*sessions, &*attempts)), sessions.turns());
-        (scheduler, Space { kv, sequences, pace, copies, caught_up: Vec::new(), loads, full, turns, now })
+        let (caught_up, ahead) = (Vec::new(), &[][..]);
+        (scheduler, Space { kv, sequences, pace, copies, caught_up, loads, ahead, full, turns, now })
     }
 
     // -- sequences
 
-    /// Closes a sequence: no later step contains it. Its blocks are freed at once, or when the step in flight ends if
+    /// Closes a sequence: no later step contains it. Its blocks are freed at once, or when the last step in flight ends
     /// that contains the sequence. Blocks that a fetch still fills belong to the fetch, under the same key.
     pub(crate) fn close(&mut self, key: SeqKey) {
         self.scheduler.remove(key);
         self.loader().drop_load(key);
         self.copies.retain(|&(copies_for, _)| copies_for != key);
-        if self.in_step.contains(&key) {
+        if self.in_steps.contains(key) && !planted_bugs::is(Bug::FreedInFlight) {
             if let Some(sequence) = self.sequences.get_mut(&key) {
                 sequence.closing = true;
             }
@@ -440,7 +443,8 @@ impl WorkerState {
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
         let index = sequence.outputs();
         let cached_tokens = std::mem::take(&mut sequence.cached_tokens);
-        let end = end_of(sequence, index, sampled.token);
+        let is_late = planted_bugs::is(Bug::OvershootTold) && self.in_steps.contains(key);
+        let end = end_of(sequence, index, sampled.token).filter(|_| !is_late);
         sequence.push(sampled.token, self.config.layout.block_tokens);
         self.row(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
         if let Some(end) = end {

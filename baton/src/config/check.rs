@@ -216,6 +216,9 @@ impl Check<'_> {
 
     fn engine(&mut self) {
         let Config { engine, sim, .. } = self.config;
+        self.expect((1..=2).contains(&engine.steps_in_flight), "engine.steps_in_flight", || {
+            format!("{} is not 1 or 2: a device runs one step, and one more may wait for it", engine.steps_in_flight)
+        });
         let room = engine.running_max.saturating_add(engine.chunk_tokens);
         self.expect(engine.step_tokens_max >= room, "engine.step_tokens_max", || {
             format!(

@@ -275,6 +275,7 @@ fn worker_config(config: &Config, model: &Model, pool: &Pool, who: &Who) -> Work
         offer_max: Duration::from_millis(handoff.offer_max_ms),
         silence_max: Duration::from_millis(config.session.silence_ms),
         outbox_bytes: worker::OUTBOX_BYTES,
+        steps_in_flight: engine.steps_in_flight as usize,
     }
 }
 

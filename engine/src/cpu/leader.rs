@@ -94,7 +94,7 @@ impl Leader {
 
     /// Executes a checked plan. A step that fails has an output as well, and the device goes on.
     pub(super) fn execute(&mut self, submitted: &Submitted) -> StepOutput {
-        let plan = &*submitted.plan;
+        let (plan, begin) = (&*submitted.plan, now());
         let mut in_kernels = Duration::ZERO;
         let (sampled, failed) = match self.compute(plan, &mut in_kernels) {
             Ok((sampled, failed)) => (Ok(sampled), failed),
@@ -103,7 +103,7 @@ impl Leader {
                 (Err(error.to_string()), Vec::new())
             }
         };
-        StepOutput { step: plan.step, sampled, failed, elapsed: now().duration_since(submitted.at), in_kernels }
+        StepOutput { step: plan.step, sampled, failed, elapsed: now().duration_since(begin), in_kernels }
     }
 
     fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, OpsError> {
@@ -116,7 +116,7 @@ impl Leader {
             let missing = span.inputs.iter().any(is_missing);
             *lock(failure) = missing.then_some(SpanFailure::Input);
         }
-        let context = StepContext { engine, plan, batch, slots, failures };
+        let context = StepContext { engine, plan, batch, previous, slots, failures };
         let mut step = Step { context, thread_pool, micro_batch: MicroBatch::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {

@@ -4,7 +4,7 @@
 
 mod attention;
 
-use super::batch::{Batch, InputRow, MicroBatch, Sampling};
+use super::batch::{Batch, InputRow, MicroBatch, Sampling, sampled};
 use super::kernels::{self, CacheRow, CapRow, Form, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::sampling::{SampleError, Sampler};
 use crate::spec::ModelSpec;
 use domain::plan::{BlockCopy, Sampled, Span, StepPlan};
-use domain::{KvLayout, ProgressWord};
+use domain::{KvLayout, ProgressWord, Token};
 use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -91,6 +91,8 @@ pub(super) struct StepContext<'a> {
     pub(super) engine: &'a Engine,
     pub(super) plan: &'a StepPlan,
     pub(super) batch: &'a Batch,
+    /// What the step before sampled.
+    pub(super) previous: &'a [Option<Token>],
     /// One for each sample of the plan.
     pub(super) slots: &'a [SampleSlot],
     /// One for each span of the plan.
@@ -265,7 +267,9 @@ impl StepContext<'_> {
         }
         let mut sampler = lock(&self.engine.samplers[thread]);
         for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
-            match sampler.sample(logits, sample) {
+            // Where the token is missing, the span has failed: it is an input as well.
+            let pending = sample.pending.and_then(|number| sampled(self.previous, number));
+            match sampler.sample(logits, sample, pending) {
                 Ok(sampled) => *lock(&self.slots[sampling.first_sample + i]) = Some(sampled),
                 Err(error) => self.fail(sampling.span, error.into()),
             }

@@ -44,6 +44,8 @@ pub(crate) enum Reached {
     Parked,
     /// A block was cold.
     Cold,
+    /// A step failed with another one in flight behind it.
+    FailedWithSuccessor,
     /// A token came with its log probability.
     Logprobs,
     /// A sequence was sampled by its history.
@@ -79,6 +81,7 @@ impl Reached {
             Reached::OperatorAnswered,
             Reached::Parked,
             Reached::Cold,
+            Reached::FailedWithSuccessor,
             Reached::Logprobs,
             Reached::History,
             Reached::RouterWaits,

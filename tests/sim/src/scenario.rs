@@ -33,6 +33,7 @@ pub(crate) struct Scenario {
     pub(crate) reserve_blocks: u32,
     pub(crate) eviction: EvictionPolicy,
     pub(crate) scheduler: SchedulerConfig,
+    pub(crate) steps_in_flight: usize,
     /// Every worker has a disk tier, or none has.
     pub(crate) disks: Option<Disks>,
     pub(crate) tenants: Tenants,
@@ -150,6 +151,7 @@ impl Scenario {
             layout,
             reserve_blocks: random.range(0, 3) as u32,
             scheduler,
+            steps_in_flight: if Random::new(seed, 11).chance(800) { 2 } else { 1 },
             disks,
             tenants,
             // A crowd is served in the end.

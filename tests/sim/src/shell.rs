@@ -10,11 +10,12 @@ use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
 use domain::{KvLayout, ProgressWord, SeqKey, WorkerId};
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
 use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use transport::{Lane, PostError, ReadBatch, SendError, TransferId};
 use worker::{ReadError, SessionSend, Transport};
 
@@ -52,8 +53,10 @@ pub(crate) struct Notes {
     /// Peers whose memory can be read.
     pub(crate) connected: BTreeSet<WorkerId>,
     transfers: u64,
-    /// The plan that waits to begin.
-    pub(crate) submitted: Option<Arc<StepPlan>>,
+    /// The plans that wait to begin.
+    pub(crate) submitted: VecDeque<Arc<StepPlan>>,
+    /// Plans whose ends the machine has not taken.
+    in_flight: usize,
     pub(crate) ended: VecDeque<StepOutput>,
     /// Readers see more of its steps.
     pub(crate) raised: bool,
@@ -73,6 +76,13 @@ impl Notes {
     pub(crate) fn bound(&mut self, caps: &Caps) {
         (self.posted_max, self.messages_max) = (caps.transfers, caps.peer_messages);
     }
+}
+
+/// The end of a step that was submitted behind one that failed: it does not run.
+pub(crate) fn behind_failed(plan: &StepPlan) -> StepOutput {
+    let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
+    let sampled = Err("the step before it failed".to_owned());
+    StepOutput { step: plan.step, sampled, failed: Vec::new(), elapsed, in_kernels }
 }
 
 /// Cheap to clone; all clones are one.
@@ -186,15 +196,23 @@ impl Device for Card {
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         let mut notes = self.shell.notes();
-        if notes.submitted.is_some() {
+        if notes.in_flight == STEPS_IN_FLIGHT_MAX {
             return Err(SubmitError::Busy);
         }
-        notes.submitted = Some(plan);
+        notes.in_flight += 1;
+        if notes.ended.iter().any(|ended| ended.sampled.is_err()) {
+            notes.ended.push_back(behind_failed(&plan));
+        } else {
+            notes.submitted.push_back(plan);
+        }
         Ok(())
     }
 
     fn poll(&mut self) -> Option<StepOutput> {
-        self.shell.notes().ended.pop_front()
+        let mut notes = self.shell.notes();
+        let ended = notes.ended.pop_front()?;
+        notes.in_flight -= 1;
+        Some(ended)
     }
 
     fn lost(&self) -> Option<&str> {

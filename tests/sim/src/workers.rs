@@ -14,11 +14,12 @@ use crate::process::{Inmail, Running, WorkerLife};
 use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::{Direction, Frame};
-use crate::shell::{Card, Output, Shell, Wire};
+use crate::shell::{Card, Output, Shell, Wire, behind_failed};
 use crate::world::{POISON, World};
 use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::StepOutput;
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, FromWorker, Role, Submit, ToWorker};
 use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
@@ -530,7 +531,7 @@ impl World {
         if alive.running.is_some() {
             return;
         }
-        let Some(plan) = alive.shell.notes().submitted.clone() else { return };
+        let Some(plan) = alive.shell.notes().submitted.pop_front() else { return };
         let cost = CostModel::new(Preset::named(PRESET).expect("the preset is there"));
         let time = cost.step(&plan).at_speed(self.scenario.speed);
         let layers = alive.model.layers();
@@ -581,10 +582,18 @@ impl World {
         let output = StepOutput { step: plan.step, sampled, failed, elapsed, in_kernels: elapsed };
         alive.running = None;
         let mut notes = alive.shell.notes();
-        notes.submitted = None;
+        let is_behind = output.sampled.is_err() && !planted_bugs::is(Bug::SuccessorRuns);
         notes.ended.push_back(output);
+        if is_behind {
+            let behind: Vec<_> = notes.submitted.drain(..).map(|plan| behind_failed(&plan)).collect();
+            if !behind.is_empty() {
+                self.coverage.reach(Reached::FailedWithSuccessor);
+            }
+            notes.ended.extend(behind);
+        }
         drop(notes);
         self.mail_now(w, Inmail::StepEnded);
+        self.begin_step(w);
     }
 
     // -- what is reached
@@ -676,6 +685,7 @@ fn config(scenario: &Scenario, id: WorkerId, life: Life) -> WorkerConfig {
         offer_max: scenario.offer_max,
         silence_max: scenario.silence_max,
         outbox_bytes: scenario.network.outbox_bytes,
+        steps_in_flight: scenario.steps_in_flight,
     }
 }
 

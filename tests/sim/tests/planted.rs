@@ -211,3 +211,28 @@ fn an_operator_is_answered_before_routers_know() {
 fn the_last_request_is_first_in_a_router() {
     check(Bug::LastRequestFirst, &["who waits in a router begins before who came later"]);
 }
+
+#[test]
+fn a_sequence_in_flight_is_preempted() {
+    check(Bug::PreemptedInFlight, &[TODO]);
+}
+
+#[test]
+fn blocks_are_freed_while_the_next_step_writes_them() {
+    check(Bug::FreedInFlight, &[TODO]);
+}
+
+#[test]
+fn what_was_computed_behind_the_end_is_told() {
+    check(Bug::OvershootTold, &[TODO]);
+}
+
+#[test]
+fn a_block_is_sealed_when_its_step_is_planned() {
+    check(Bug::SealedWhenPlanned, &[SEALED]);
+}
+
+#[test]
+fn the_step_behind_one_that_failed_runs() {
+    check(Bug::SuccessorRuns, &[TODO]);
+}

@@ -30,7 +30,7 @@ impl Machine {
             worker_name: core.config.name.clone(),
             attempts: attempts.collect(),
             sizes: sizes.map(size).collect(),
-            in_step: core.in_step.len() as u32,
+            in_step: core.in_steps.len() as u32,
             leases: core.kv.leases_live() as u64,
             sessions: core.sessions.len() as u32,
             backlog_bytes: core.backlog() as u64,
@@ -63,7 +63,7 @@ impl Machine {
         }
         if core.is_held(key) {
             "its router, for which too much waits".to_owned()
-        } else if core.in_step.contains(&key) {
+        } else if core.in_steps.contains(key) {
             "the step in flight".to_owned()
         } else if core.scheduler.contains(key) {
             "the next step".to_owned()

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use domain::Time;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 impl Machine {
@@ -17,7 +17,7 @@ impl Machine {
             (key, sequence.tokens.prompt(), sequence.tokens.output(), sequence.fetching, sequence.closing).hash(hasher);
         }
         core.attempts.iter().for_each(|(request, epoch, attempt)| (request, epoch, &attempt.live).hash(hasher));
-        core.in_step.iter().collect::<BTreeSet<_>>().hash(hasher);
+        core.in_steps.iter().for_each(|it| it.hash(hasher));
         core.copies.iter().for_each(|(key, copy)| (key, copy.from, copy.to).hash(hasher));
         (&core.lives, core.draining, self.last_step, self.step_ended, self.retry.is_some()).hash(hasher);
         let running = self.in_flight.iter().flat_map(|step| &step.work);

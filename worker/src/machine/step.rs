@@ -1,11 +1,13 @@
-//! Steps: schedule, submit, apply. One step is in flight at a time.
+//! Steps: schedule, submit, apply. While one step runs, the next one is planned: its inputs may be tokens that the step
+//! that runs is still to sample. A sequence that turns out to have ended is in the next step all the same. What that
+//! computes of it is dropped.
 
 use super::Machine;
 use crate::migration;
 use crate::plan::plan;
 use crate::retry::Retry;
 use crate::sequence::PROMPT;
-use domain::plan::{BlockCopy, Sampled, StepOutput, StepPlan};
+use domain::plan::{BlockCopy, FailedSpan, Sampled, StepOutput, StepPlan};
 use domain::planted_bugs::{self, Bug};
 use domain::session::Failure;
 use domain::{ProgressWord, SeqKey, StepId, Time};
@@ -15,7 +17,7 @@ use std::slice;
 use std::sync::Arc;
 use telemetry::failpoint::{self, FailPoint};
 
-/// The step that the device computes.
+/// A step that the device computes, or will.
 pub(super) struct StepInFlight {
     pub(super) id: StepId,
     /// The sequences that it computes.
@@ -24,6 +26,10 @@ pub(super) struct StepInFlight {
     copies: Vec<(SeqKey, BlockCopy)>,
     /// The process was paused while the step ran, so the time that it took says nothing.
     pub(super) disturbed: bool,
+    /// It is a part of a step that failed.
+    is_part: bool,
+    /// Why the device did not take it, if it did not. It fails when the steps before it have ended.
+    refused: Option<String>,
 }
 
 /// A prompt whose next tokens turned up in the cache: another prompt computed them.
@@ -34,17 +40,27 @@ struct CaughtUp {
 }
 
 impl Machine {
-    /// Schedules a step and submits it to the device.
-    pub(super) fn start_step(&mut self, now: Time) {
-        let (mut schedule, caught_up) = self.schedule(now);
-        let work = std::mem::take(&mut schedule.work);
-        self.apply_schedule(now, schedule, caught_up);
-        let copies = std::mem::take(&mut self.core.copies);
-        self.submit(now, work, copies);
+    /// Schedules steps and submits them, as many as the device takes. While parts of a failed step are to be computed,
+    /// no step starts.
+    pub(super) fn start_steps(&mut self, now: Time) {
+        while self.retry.is_none() && self.in_flight.len() < self.core.config.steps_in_flight {
+            let (mut schedule, caught_up) = self.schedule(now);
+            let work = std::mem::take(&mut schedule.work);
+            let is_idle = work.is_empty();
+            self.apply_schedule(now, schedule, caught_up);
+            let copies = std::mem::take(&mut self.core.copies);
+            self.submit(now, work, copies, false);
+            // The device may have refused the step, which left parts of it to be computed.
+            self.continue_retry(now);
+            if is_idle {
+                return;
+            }
+        }
     }
 
     fn schedule(&mut self, now: Time) -> (Schedule, Vec<CaughtUp>) {
         let (scheduler, mut space) = self.core.scheduler_and_space(now);
+        space.ahead = self.in_flight.back().map_or(&[], |step| &step.work);
         let schedule = scheduler.schedule(&mut space);
         let caught_up = space.caught_up.into_iter().map(|(key, from, to)| CaughtUp { key, from, to });
         (schedule, caught_up.collect())
@@ -89,13 +105,13 @@ impl Machine {
     /// Submits the next part of a step that failed, unless a step is in flight. When no part is left, readers see how
     /// far the device is.
     pub(super) fn continue_retry(&mut self, now: Time) {
-        while self.in_flight.is_none()
+        while self.in_flight.is_empty()
             && let Some(retry) = &mut self.retry
         {
             match retry.next() {
                 Some(part) => {
                     let copies = std::mem::take(&mut self.core.copies);
-                    self.submit(now, part, copies);
+                    self.submit(now, part, copies, true);
                 }
                 None => {
                     self.retry = None;
@@ -107,7 +123,7 @@ impl Machine {
 
     /// Submits `work` as the next step, with the copies that it needs. If the device refuses one sequence, that one
     /// fails, and the step is submitted without it.
-    fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>) {
+    fn submit(&mut self, now: Time, mut work: Vec<Work>, mut copies: Vec<(SeqKey, BlockCopy)>, is_part: bool) {
         // Each try has the same number: readers receive it before the step runs.
         let id = StepId(self.last_step.0 + 1);
         loop {
@@ -127,7 +143,7 @@ impl Machine {
                 Ok(()) => {
                     self.core.meters.batch_rows.record(rows as f64);
                     self.core.copies = later;
-                    self.in_flight = Some(StepInFlight { id, work, copies: due, disturbed: false });
+                    self.take_off(StepInFlight { id, work, copies: due, disturbed: false, is_part, refused: None });
                     failpoint::pass(FailPoint::Step, "submitted");
                     return;
                 }
@@ -138,10 +154,31 @@ impl Machine {
                 }
                 Err(error) => {
                     self.core.copies = later;
-                    let step = StepInFlight { id, work, copies: due, disturbed: false };
-                    return self.step_failed(now, step, &error.to_string());
+                    let refused = Some(error.to_string());
+                    self.take_off(StepInFlight { id, work, copies: due, disturbed: false, is_part, refused });
+                    return self.fail_refused(now);
                 }
             }
+        }
+    }
+
+    fn take_off(&mut self, step: StepInFlight) {
+        step.work.iter().for_each(|work| self.core.in_steps.enter(work.key));
+        self.in_flight.push_back(step);
+    }
+
+    /// Takes the oldest step out of flight, if `is_due` says so.
+    fn land(&mut self, is_due: impl FnOnce(&StepInFlight) -> bool) -> Option<StepInFlight> {
+        let step = self.in_flight.pop_front_if(|step| is_due(step))?;
+        step.work.iter().for_each(|work| self.core.in_steps.leave(work.key));
+        Some(step)
+    }
+
+    /// Fails a step that the device did not take, unless a step is in flight before it.
+    fn fail_refused(&mut self, now: Time) {
+        while let Some(mut step) = self.land(|step| step.refused.is_some()) {
+            let reason = step.refused.take().unwrap_or_default();
+            self.step_failed(now, step, &reason);
         }
     }
 
@@ -152,7 +189,6 @@ impl Machine {
         let core = &mut self.core;
         work.retain(|work| match core.sequences.get(&work.key).map(|sequence| sequence.closing) {
             Some(true) => {
-                core.in_step.remove(&work.key);
                 core.close(work.key);
                 false
             }
@@ -161,39 +197,44 @@ impl Machine {
         copies.retain(|(key, _)| core.sequences.contains_key(key));
     }
 
-    /// Makes the plan of a step, after readers were told what it writes. From here on the blocks of its sequences are
-    /// kept until it has ended.
+    /// Makes the plan of a step, after readers were told what it writes.
     fn plan_step(&mut self, id: StepId, work: &[Work], copies: &[(SeqKey, BlockCopy)]) -> StepPlan {
         let core = &mut self.core;
         for work in work {
             self.offers.writes(core, id, work.key, work.start + work.count);
         }
-        let plan = plan(id, copies.iter().map(|&(_, copy)| copy).collect(), work, &core.sequences, &core.kv);
+        let previous = self.in_flight.back().map_or(&[][..], |step| &step.work);
+        let copies = copies.iter().map(|&(_, copy)| copy).collect();
+        let plan = plan(id, copies, work, &core.sequences, &core.kv, previous);
         for Work { key, start, count, samples, .. } in work {
             let (worker, request, step) = (&core.config.name, key.request, id.0);
             tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");
         }
         for work in work {
             core.loader().on_step_planned(work.key, work.start + work.count);
+            if planted_bugs::is(Bug::SealedWhenPlanned) && work.key.choice == PROMPT {
+                core.kv.written(work.key, work.start + work.count, &core.sequences[&work.key].chain);
+            }
         }
-        core.in_step.extend(work.iter().map(|work| work.key));
         plan
     }
 
-    /// Applies the output of a step: tokens are sent, blocks are sealed, sequences end.
+    /// Applies the output of the oldest step in flight: tokens are sent, blocks are sealed, sequences end.
     pub(super) fn apply_output(&mut self, now: Time, output: StepOutput) {
-        let Some(step) = self.in_flight.take() else { return };
+        let Some(step) = self.land(|_| true) else { return };
         failpoint::pass(FailPoint::Step, "ended");
         self.measure(&step, &output);
-        let mut sampled = match output.sampled {
-            Ok(sampled) => sampled.into_iter(),
-            Err(reason) => return self.step_failed(now, step, &reason),
-        };
-        let core = &mut self.core;
-        for work in &step.work {
-            core.in_step.remove(&work.key);
+        match output.sampled {
+            Ok(sampled) => self.apply_step(now, &step, sampled, &output.failed),
+            Err(reason) => self.step_failed(now, step, &reason),
         }
-        let failed = |number: usize| output.failed.iter().find(|failed| failed.span == number);
+        self.fail_refused(now);
+    }
+
+    /// Applies a step that succeeded, but for the spans in `failed`.
+    fn apply_step(&mut self, now: Time, step: &StepInFlight, sampled: Vec<Sampled>, failed: &[FailedSpan]) {
+        let (core, mut sampled) = (&mut self.core, sampled.into_iter());
+        let failed = |number: usize| failed.iter().find(|failed| failed.span == number);
         let computed = step.work.iter().enumerate().filter(|(number, _)| failed(*number).is_none());
         core.scheduler.computed(computed.map(|(_, work)| work));
         for (number, work) in step.work.iter().enumerate() {
@@ -253,8 +294,20 @@ impl Machine {
 
     /// A step failed as a whole. Nothing of it counts, and its sequences are computed again in parts. Readers that wait
     /// for its number see no later one before all that it was to write is written, or withdrawn.
+    ///
+    /// The step that is in flight behind it fails as well, and is computed again after it: devices keep to that.
     fn step_failed(&mut self, now: Time, step: StepInFlight, reason: &str) {
         let core = &mut self.core;
+        if let Some(retry) = self.retry.as_mut().filter(|_| !step.is_part) {
+            retry.follow(step.work);
+            for (key, copy) in step.copies {
+                // What the failed step wrote is written again, to the block that is copied to now. So the block that was
+                // offered is not filled.
+                self.offers.withdraw(core, key);
+                core.copies.push((key, copy));
+            }
+            return;
+        }
         tracing::error!(worker = core.config.name, sequences = step.work.len(), reason, "a step failed");
         core.meters.steps_failed.increment(1);
         // A step copies before its first layer. A copy that was made is not repeated: readers may read its block
@@ -276,9 +329,6 @@ impl Machine {
 
     /// Fails the attempts of sequences that a step could not compute. What the step was to write of them is void.
     fn fail_work(&mut self, now: Time, work: &[Work], reason: &str) {
-        for work in work {
-            self.core.in_step.remove(&work.key);
-        }
         for work in work {
             self.offers.withdraw(&mut self.core, work.key);
         }

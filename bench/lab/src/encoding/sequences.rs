@@ -110,7 +110,7 @@ impl Sequences {
         let (layout, end) = (self.device.layout(), start + tokens.len() as u32);
         let blocks = (0..end.div_ceil(layout.block_tokens)).map(|block| BlockId(sequence * self.blocks + block));
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample = Sample { key, params: Arc::new(params), seed: 0, index: 0, history: None };
+        let sample = Sample { key, params: Arc::new(params), seed: 0, index: 0, history: None, pending: None };
         Span {
             key,
             start,

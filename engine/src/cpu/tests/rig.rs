@@ -136,7 +136,7 @@ pub(super) fn key(n: u32) -> SeqKey {
 
 pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
     let params = Arc::new(SamplingParams { temperature, ..SamplingParams::default() });
-    Sample { key: key(n), params, seed, index: 0, history: None }
+    Sample { key: key(n), params, seed, index: 0, history: None, pending: None }
 }
 
 /// Returns the tokens of sequence `n`.

@@ -82,6 +82,30 @@ fn a_failed_step_does_not_raise_the_word_and_the_device_goes_on() {
 }
 
 #[test]
+fn a_step_behind_one_that_failed_does_not_run() {
+    let (began, begins) = channel();
+    let course = move |plan: &StepPlan| {
+        begins.recv().expect("the test says when");
+        Course { fails_in: (plan.step == StepId(1)).then_some(1), ..Course::default() }
+    };
+    let mut rig = Rig::new(course);
+    let (layout, prompt) = (layout(None), prompt(10, 1));
+    rig.submit(plan(1, vec![span(&layout, 0, known(&prompt[..8]), None)]));
+    rig.submit(plan(2, vec![span(&layout, 8, known(&prompt[8..]), Some(0))]));
+    began.send(()).expect("the device runs");
+    assert!(rig.output().sampled.expect_err("it was made to fail").contains("layer 1"));
+    // Behind the second one, which has failed and is not known to have.
+    rig.submit(plan(3, vec![span(&layout, 8, known(&prompt[8..]), Some(0))]));
+    for _ in 0..2 {
+        assert!(rig.output().sampled.expect_err("it did not run").contains("the step before it failed"));
+    }
+    assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(1), 0));
+    rig.submit(plan(4, vec![span(&layout, 0, known(&prompt), Some(0))]));
+    began.send(()).expect("the device runs");
+    assert!(rig.output().sampled.is_ok());
+}
+
+#[test]
 fn a_span_that_fails_alone_leaves_the_others_as_they_are() {
     let fails = |plan: &StepPlan| Course { span_fails: (plan.step == StepId(1)).then_some(1), ..Course::default() };
     let mut rig = Rig::new(fails);

@@ -20,7 +20,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         // Of a load too, whose prompt may be gone before its reads have ended.
         ("open sequences", sequences + size("loads from tiers")),
         ("scheduled sequences", sequences),
-        ("sequences in a step", running),
+        ("sequences in a step", running * world.scenario.steps_in_flight),
         ("frames of tokens", 0),
         ("leases of fetches", fetches),
         ("deadlines of fetches", fetches),

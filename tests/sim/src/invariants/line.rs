@@ -97,8 +97,10 @@ fn leaves_room<'a>(
     let (blocks, places) = waiting.fold((0, 0), |(blocks, places), stand| {
         (blocks + stand.tokens.div_ceil(scheduler.block_tokens), places + stand.places)
     });
-    // A step that began in the same turn may have taken a block for each of its sequences.
-    let grown = alive.running.as_ref().filter(|step| step.begin == now).map_or(0, |step| step.plan.spans.len() as u32);
+    // A step that began in the same turn, or waits to begin, may have taken a block for each of its sequences.
+    let began = alive.running.as_ref().filter(|step| step.begin == now).map_or(0, |step| step.plan.spans.len());
+    let waits: usize = alive.shell.notes().submitted.iter().map(|plan| plan.spans.len()).sum();
+    let grown = (began + waits) as u32;
     let available = alive.machine.core().kv.stats().iter().map(|stats| stats.available()).min().unwrap_or(0);
     let taken: u32 = alive.line.values().filter(|stand| stand.waits.is_none()).map(|stand| stand.places).sum();
     blocks <= available + grown && taken + places <= scheduler.running_max
