@@ -92,7 +92,6 @@ impl Options {
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
             outbox_bytes: OUTBOX_BYTES,
-            steps_in_flight: 2,
         }
     }
 
