@@ -8,7 +8,7 @@ use domain::session::{Migrate, PeerInfo, Submit, ToWorker};
 use domain::{Incarnation, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whom each worker has met, among those that have not left.
+/// The workers that each worker has met, without those that have left.
 #[derive(Debug, Default)]
 pub(crate) struct Meetings(BTreeMap<WorkerId, BTreeSet<WorkerId>>);
 
@@ -19,12 +19,12 @@ impl Meetings {
         self.0.entry(one).or_default().insert(other)
     }
 
-    /// Returns whom a worker has met.
+    /// Returns the workers that a worker has met.
     fn of(&self, id: WorkerId) -> impl Iterator<Item = WorkerId> + '_ {
         self.0.get(&id).into_iter().flatten().copied()
     }
 
-    /// Forgets a worker that has left. Returns whom it had met.
+    /// Forgets a worker that has left. Returns the workers that it had met.
     fn leave(&mut self, id: WorkerId) -> BTreeSet<WorkerId> {
         let met = self.0.remove(&id).unwrap_or_default();
         for other in &met {

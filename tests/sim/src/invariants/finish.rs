@@ -47,7 +47,7 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
         }
         for r in 0..world.routers.len() {
             if let Some(seen) = operator::seen(world, r, w).filter(|&seen| seen != Duty::of(worker.role)) {
-                return Err(format!("router {r} places by {seen:?} of w{w}, whom no operator asks for that any more"));
+                return Err(format!("router {r} places by {seen:?} of w{w}, which operators took back"));
             }
         }
         if alive.machine.core().backlog() > 0 {
