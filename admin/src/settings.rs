@@ -21,8 +21,8 @@ pub trait Settings: Debug + Send + Sync {
     /// configuration page. Errors: nothing changes; it names the setting and why.
     fn change(&self, values: &BTreeMap<String, String>) -> Result<Vec<SettingChange>, Status>;
 
-    /// Reads the configuration again, as on SIGHUP, and returns what differs now. Errors: nothing changes; it names what
-    /// needs a restart, or what is wrong.
+    /// Reads the configuration again, as on SIGHUP, and returns what differs now. Errors: nothing changes; it names
+    /// what needs a restart, or what is wrong.
     fn reload(&self) -> Result<Vec<SettingChange>, Status>;
 }
 

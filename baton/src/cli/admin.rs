@@ -160,11 +160,16 @@ pub(crate) enum AdminCommand {
     },
 }
 
+/// A setting without a value, or a value without a setting.
+#[derive(Debug, thiserror::Error)]
+#[error("write it as NAME=VALUE, for example router.requests_max=64")]
+struct NoAssignment;
+
 /// Reads `NAME=VALUE`. Errors: it is none.
-fn assignment(text: &str) -> Result<(String, String), String> {
+fn assignment(text: &str) -> Result<(String, String), NoAssignment> {
     let pair = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
     let pair = pair.map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
-    pair.ok_or_else(|| "write it as NAME=VALUE, for example router.requests_max=64".to_owned())
+    pair.ok_or(NoAssignment)
 }
 
 /// What a worker is there for.

@@ -76,23 +76,8 @@ impl Asked {
                 let answer = client.dump(DumpRequest { worker: worker.unwrap_or_default() }).await;
                 self.show(answer, tables::dump)?
             }
-            AdminCommand::Log { filter: None } => {
-                let answer = client.get_log_filter(GetLogFilterRequest {}).await;
-                self.show(answer, |answer| format!("{}\n", answer.filter))?
-            }
-            AdminCommand::Log { filter: Some(filter) } => {
-                let answer = client.set_log_filter(SetLogFilterRequest { filter }).await;
-                self.show(answer, |answer| format!("{} (before: {})\n", answer.filter, answer.before))?
-            }
-            AdminCommand::Limits { changes } if changes.is_empty() => {
-                let answer = client.list_settings(ListSettingsRequest {}).await;
-                self.show(answer, settings::limits)?
-            }
-            AdminCommand::Limits { changes } => {
-                let values = changes.into_iter().collect();
-                let answer = client.change_settings(ChangeSettingsRequest { values }).await;
-                self.show(answer, |answer| settings::changes_and_undo(&answer.changes))?
-            }
+            AdminCommand::Log { filter } => self.log(filter).await?,
+            AdminCommand::Limits { changes } => self.limits(changes).await?,
             AdminCommand::Reload => {
                 let answer = client.reload(ReloadRequest {}).await;
                 self.show(answer, |answer| settings::changes(&answer.changes))?
@@ -123,6 +108,27 @@ impl Asked {
             | AdminCommand::Unpark { .. }
             | AdminCommand::Watch { .. } => unreachable!("they print by themselves"),
         })
+    }
+
+    /// Asks what is logged, or changes it.
+    async fn log(&mut self, filter: Option<String>) -> Result<String, AdminError> {
+        let Some(filter) = filter else {
+            let answer = self.client.get_log_filter(GetLogFilterRequest {}).await;
+            return self.show(answer, |answer| format!("{}\n", answer.filter));
+        };
+        let answer = self.client.set_log_filter(SetLogFilterRequest { filter }).await;
+        self.show(answer, |answer| format!("{} (before: {})\n", answer.filter, answer.before))
+    }
+
+    /// Lists what can change at run time, or changes some of it.
+    async fn limits(&mut self, changes: Vec<(String, String)>) -> Result<String, AdminError> {
+        if changes.is_empty() {
+            let answer = self.client.list_settings(ListSettingsRequest {}).await;
+            return self.show(answer, settings::limits);
+        }
+        let values = changes.into_iter().collect();
+        let answer = self.client.change_settings(ChangeSettingsRequest { values }).await;
+        self.show(answer, |answer| settings::changes_and_undo(&answer.changes))
     }
 
     /// Returns an answer as it is printed. Errors: the call came to nothing.

@@ -8,8 +8,8 @@ use std::future::pending;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reads the configuration again at every SIGHUP, until dropped. One that comes because the terminal was closed ends the
-/// process as SIGTERM does.
+/// Reads the configuration again at every SIGHUP, until dropped. One that comes because the terminal was closed ends
+/// the process as SIGTERM does.
 pub(super) async fn follow(running: Arc<Running>) -> Infallible {
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
         tracing::error!("SIGHUP cannot be caught: the configuration stays as it is");

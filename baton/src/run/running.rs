@@ -1,8 +1,8 @@
-//! The settings that a process runs with, and how those that can change do: by a configuration that is read again, or by
-//! a call of an operator.
+//! The settings that a process runs with, and how those that can change do: by a configuration that is read again, or
+//! by a call of an operator.
 //!
-//! A change is made as a whole or not at all. A value of a call lies over the configuration until that has another value
-//! for the setting than before.
+//! A change is made as a whole or not at all. A value of a call lies over the configuration until that has another
+//! value for the setting than before.
 
 use super::discovery::asked_by_router;
 use super::secret::{SecretError, secrets};
