@@ -78,8 +78,8 @@ impl Reach {
         }
     }
 
-    /// Returns whether a caller may read what the process tells of itself. A port that asks for certificates tells it to
-    /// this host and to operators.
+    /// Returns whether a caller may read what the process tells of itself. A port that asks for certificates tells it
+    /// to this host and to operators.
     pub fn may_read(&self, caller: &Extensions, headers: &HeaderMap) -> bool {
         let (address, certified) = (caller.get(), caller.get());
         certified != Some(&Certified::No)
