@@ -343,7 +343,8 @@ impl Brain {
                 match why {
                     Closing::Silent => tracing::warn!(%worker, "the worker is silent; the session is closed"),
                     Closing::Drained => {
-                        tracing::info!(%worker, "the worker drained and may end; the session is closed")
+                        self.links.show_left(worker);
+                        tracing::info!(%worker, "the worker drained and may end; the session is closed");
                     }
                 }
                 self.close(worker);

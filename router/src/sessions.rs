@@ -17,6 +17,8 @@ mod tests;
 
 pub use dial::{Dial, DialError, Dialed};
 pub use dialer::{Dialer, Sessions};
+#[cfg(test)]
+pub(crate) use link::Shown;
 pub use link::{FROM_WORKER_BYTES_MAX, TO_WORKER_BYTES_MAX};
 pub(crate) use link::{LinkFull, Links, WorkerLink};
 pub(crate) use service::Service;

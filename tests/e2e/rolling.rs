@@ -84,6 +84,27 @@ fn workers_change_drain_and_restart_under_load() {
 }
 
 #[test]
+fn a_router_warns_of_a_worker_that_is_lost_and_not_of_one_that_left() {
+    let (mut cluster, all) = workers(&["--device", "sim", "--set", "sim.speed_percent=0"], ENOUGH);
+    let router = router(&cluster, [own_place(), own_place()]);
+    until_ready(&router, 2, 2);
+    let warnings = || router.log().lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect::<Vec<_>>();
+    let left = || router.log().matches("the worker has left; it is used again if it returns").count();
+    for (times, at) in [(1, all[0]), (2, all[2])] {
+        cluster.worker(at).signal("TERM");
+        assert_eq!(cluster.ended(at), Some(0));
+        until("the router says so", || (left() == times).then_some(()));
+        cluster.restart(at);
+        until_ready(&router, 2, 2);
+    }
+    assert_eq!((left(), warnings()), (2, Vec::new()), "each left once");
+    cluster.worker(all[2]).signal("KILL");
+    cluster.ended(all[2]);
+    until("the router warns", || warnings().iter().any(|line| line.contains("is not reached")).then_some(()));
+    assert_eq!(left(), 2);
+}
+
+#[test]
 fn routers_restart_under_load_while_another_one_serves() {
     let (cluster, _workers) = workers(&SLOW, ENOUGH);
     let places = [[own_place(), own_place()], [own_place(), own_place()]];

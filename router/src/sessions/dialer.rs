@@ -2,14 +2,14 @@
 //! session alone.
 
 use super::dial::{Dial, DialError, Dialed};
-use super::link::WorkerLink;
+use super::link::{Shown, WorkerLink};
 use super::remote::Remote;
 use super::roster::Roster;
 use super::service::Service;
 use crate::clock::Draw;
 use discovery::{About, Change, Discovery, Entry, Key, Member};
-use domain::Secrets;
 use domain::session::{ModelShape, ToWorker};
+use domain::{Incarnation, Secrets};
 use proto::tls::Connector;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -124,8 +124,8 @@ impl Dialer {
         }
     }
 
-    /// Runs one session, from the dial to its end, and returns why it ended. Errors: none began.
-    async fn session(&self, worker: &impl Dial) -> Result<String, DialError> {
+    /// Runs one session, from the dial to its end. Errors: none began.
+    async fn session(&self, worker: &impl Dial) -> Result<Over, DialError> {
         let Dialed { peer, served, protocol, send, receive, mut until_over } = worker.dial().await?;
         let place = match self.roster.admit(&worker.name(), &peer, served) {
             Ok(place) => place,
@@ -138,38 +138,52 @@ impl Dialer {
                 return Err(DialError::Refused(why));
             }
         };
-        let (role, mut roles) = watch::channel(peer.role);
+        let (shown, mut seen) = watch::channel(Shown::new(peer.role));
         let (context_tokens, address) = (served.context_tokens, worker.name());
-        let link = WorkerLink { peer, context_tokens, protocol, address, send, receive, role };
+        let life = peer.incarnation;
+        let link = WorkerLink { peer, context_tokens, protocol, address, send, receive, shown };
         if self.links.send(link).await.is_err() {
-            return Ok("the router ends".to_owned());
+            return Ok(Over { why: "the router ends".to_owned(), life, has_left: false });
         }
         loop {
             tokio::select! {
-                why = &mut until_over => return Ok(why),
-                Ok(()) = roles.changed() => place.take_role(*roles.borrow_and_update()),
+                why = &mut until_over => return Ok(Over { why, life, has_left: seen.borrow().has_left }),
+                Ok(()) = seen.changed() => place.take_role(seen.borrow_and_update().role),
             }
         }
     }
+}
+
+/// How a session ended.
+struct Over {
+    why: String,
+    /// The life of the worker.
+    life: Incarnation,
+    /// It drained before, and said that it is about to end.
+    has_left: bool,
 }
 
 /// When a worker is dialed again, and what is said of it.
 struct Redial {
     pause: Duration,
     known: Option<DialError>,
+    /// Its last life, if that drained and left. What a directory lists is dialed though it left: it may return.
+    left: Option<Incarnation>,
 }
 
 impl Redial {
     fn new() -> Self {
-        Self { pause: PAUSE_MIN, known: None }
+        Self { pause: PAUSE_MIN, known: None, left: None }
     }
 
     /// Notes how a session with the worker called `name` ended after `lasted`, or why none began. Returns how long to
     /// wait before the next one; none: not at all.
-    fn after(&mut self, name: &str, session: Result<String, DialError>, lasted: Duration) -> Option<Duration> {
+    fn after(&mut self, name: &str, session: Result<Over, DialError>, lasted: Duration) -> Option<Duration> {
         let error = match session {
-            Ok(over) => {
-                tracing::info!(worker = name, why = over, "the session is over");
+            Ok(Over { why, life, has_left }) => {
+                tracing::info!(worker = name, why, "the session is over");
+                // A worker that is about to end takes sessions until it does.
+                self.left = has_left.then_some(life).or(self.left.filter(|left| *left == life));
                 None
             }
             Err(error) => Some(error),
@@ -178,7 +192,12 @@ impl Redial {
         if let Some(error) = &error
             && self.known.as_ref().is_none_or(|known| error.is_news(known))
         {
-            tracing::warn!(worker = name, "{error}; it is tried again");
+            match error {
+                DialError::Unreachable(_) if self.left.is_some() => {
+                    tracing::info!(worker = name, "the worker has left; it is used again if it returns");
+                }
+                error => tracing::warn!(worker = name, "{error}; it is tried again"),
+            }
         }
         let was_good = error.is_none() && lasted >= PAUSE_MAX;
         self.known = error;

@@ -27,8 +27,24 @@ pub(crate) struct WorkerLink {
     pub(crate) send: Sender<Vec<u8>>,
     /// Its messages. Closed: the session is over.
     pub(crate) receive: Receiver<Vec<u8>>,
-    /// Takes the role that it has now, as its reports say.
-    pub(crate) role: watch::Sender<Role>,
+    /// Takes what its messages say of it.
+    pub(crate) shown: watch::Sender<Shown>,
+}
+
+/// What the messages of a worker say of it, as the dialer needs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shown {
+    /// The role that it has now.
+    pub(crate) role: Role,
+    /// It drained and is about to end, so its session was closed.
+    pub(crate) has_left: bool,
+}
+
+impl Shown {
+    /// Describes a worker that begins in this role.
+    pub(crate) fn new(role: Role) -> Self {
+        Self { role, has_left: false }
+    }
 }
 
 /// Bytes that wait for a worker at most.
@@ -65,34 +81,41 @@ struct Open {
     send: Sender<Vec<u8>>,
     /// Drops what comes from it.
     deaf: AbortHandle,
-    /// Tells the roster.
-    role: watch::Sender<Role>,
+    /// Tells the dialer.
+    shown: watch::Sender<Shown>,
     up: Series,
 }
 
 impl Links {
     /// Opens a session. An earlier one with the same worker is over.
     pub(crate) fn open(&mut self, link: WorkerLink) {
-        let WorkerLink { peer, send, receive, role, .. } = link;
+        let WorkerLink { peer, send, receive, shown, .. } = link;
         self.close(peer.id);
         let (messages, deaf) = stream::abortable(messages(peer.id, receive));
         self.messages.push(messages);
         let up = metrics::worker_up(peer.id, peer.role);
         up.set(1.0);
-        self.open.insert(peer.id, Open { send, deaf, role, up });
+        self.open.insert(peer.id, Open { send, deaf, shown, up });
     }
 
     /// Returns the role of a worker whose session is open.
     pub(crate) fn role(&self, id: WorkerId) -> Option<Role> {
-        self.open.get(&id).map(|open| *open.role.borrow())
+        self.open.get(&id).map(|open| open.shown.borrow().role)
     }
 
     /// Shows the role that a worker has now.
     pub(crate) fn show_role(&mut self, id: WorkerId, role: Role) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        if open.role.send_if_modified(|before| std::mem::replace(before, role) != role) {
+        if open.shown.send_if_modified(|shown| std::mem::replace(&mut shown.role, role) != role) {
             open.up = metrics::worker_up(id, role);
             open.up.set(1.0);
+        }
+    }
+
+    /// Shows that a worker has drained and is about to end.
+    pub(crate) fn show_left(&mut self, id: WorkerId) {
+        if let Some(open) = self.open.get(&id) {
+            open.shown.send_modify(|shown| shown.has_left = true);
         }
     }
 
@@ -155,9 +178,9 @@ mod tests {
         let (send, told) = queue(TO_WORKER_BYTES_MAX);
         let (name, address) = (String::new(), PeerAddress::default());
         let peer = PeerInfo { id: WorkerId(id), incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let (role, _) = watch::channel(peer.role);
+        let (shown, _) = watch::channel(Shown::new(peer.role));
         let address = String::new();
-        (WorkerLink { peer, context_tokens: 0, protocol: 0, address, send, receive, role }, says, told)
+        (WorkerLink { peer, context_tokens: 0, protocol: 0, address, send, receive, shown }, says, told)
     }
 
     fn heard(links: &mut Links) -> Option<(u32, Option<Vec<u8>>)> {

@@ -1,7 +1,7 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
-use crate::sessions::{Service, WorkerLink};
+use crate::sessions::{Service, Shown, WorkerLink};
 use crate::{Listeners, ModelCard, RequestLimits, RouterConfig, Sessions, serve};
 use domain::session::{
     Assignment, FromWorker, ModelShape, PROTOCOL, PeerAddress, PeerInfo, Report, Role, Served, Submit, ToWorker,
@@ -230,9 +230,9 @@ impl Played {
         let (outbox, receive) = queue(SAID_BYTES);
         let (name, address) = (id.to_string(), PeerAddress::default());
         let peer = PeerInfo { id, incarnation: Incarnation(1), name, role: Role::Decode, address };
-        let (role, _) = watch::channel(peer.role);
+        let (shown, _) = watch::channel(Shown::new(peer.role));
         let address = format!("played:{id}");
-        let link = WorkerLink { peer, address, context_tokens: CONTEXT, protocol, send, receive, role };
+        let link = WorkerLink { peer, address, context_tokens: CONTEXT, protocol, send, receive, shown };
         (Self { id, inbox, outbox }, link)
     }
 
