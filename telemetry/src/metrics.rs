@@ -131,6 +131,16 @@ declare! {
     /// Always 1. The labels are the tokens of a KV block, and the number of blocks of the router's decode workers.
     series Count "baton_fleet_kv_info" fleet_kv_info(block_tokens: u64, blocks: u64);
 
+    /// Sequences that wait for workers of this role: on them, as last reported, and for `decode` also the requests that
+    /// wait in the router. The roles sum to `baton_fleet_waiting`.
+    gauge Count "baton_fleet_pool_waiting" fleet_pool_waiting(role: Role);
+    /// Prompt tokens that the router's workers of this role still have to compute, as last reported.
+    gauge Count "baton_fleet_pool_waiting_tokens" fleet_pool_waiting_tokens(role: Role);
+    /// Sequences that run on the router's workers of this role, as last reported.
+    gauge Count "baton_fleet_pool_running" fleet_pool_running(role: Role);
+    /// Share of the KV blocks of the router's workers of this role that sequences use, from 0 to 1, as last reported.
+    gauge Count "baton_fleet_pool_kv_used_ratio" fleet_pool_kv_used(role: Role);
+
     /// Entries of the router's prefix index: `used`, and the `budget` (`placement.index_blocks_max`).
     gauge Count "baton_router_index_blocks" router_index_blocks(kind: &'static str);
     /// Approximate memory of the router's prefix index: `used`, and the `budget`.
