@@ -36,6 +36,11 @@ impl Browsers {
         Self { reach, hosts: hosts.iter().map(|host| host.to_lowercase()).collect() }
     }
 
+    /// Returns which callers may ask, by whatever way.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
     /// Lets only what may ask reach these paths.
     pub fn guard(&self, paths: Router) -> Router {
         paths.route_layer(from_fn_with_state(self.clone(), guard))

@@ -24,7 +24,7 @@ use tonic::Status;
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Returns the paths of the service in JSON, for pages that `browsers` lets ask.
-pub fn json_routes(cluster: Arc<impl Cluster>, browsers: &Browsers) -> Router {
+pub(crate) fn json_routes(cluster: Arc<impl Cluster>, browsers: &Browsers) -> Router {
     let service = Arc::new(Service::new(cluster));
     let call = post(move |Path(call): Path<String>, key: Option<Extension<Key>>, body: Bytes| {
         let service = service.clone();

@@ -17,7 +17,6 @@ mod tests;
 
 pub use browsers::Browsers;
 pub use cluster::Cluster;
-pub use json::json_routes;
 pub use reach::{Caller, Certified, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;

@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, FORWARDED, HeaderName, ORIGIN, VIA};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use keys::{Key, Keys};
@@ -76,6 +76,15 @@ impl Reach {
                  and admin.keys_file for those who may",
             )),
         }
+    }
+
+    /// Returns whether a caller may read what the process tells of itself. A port that asks for certificates tells it
+    /// to this host and to operators.
+    pub fn may_read(&self, caller: &Extensions, headers: &HeaderMap) -> bool {
+        let (address, certified) = (caller.get(), caller.get());
+        certified != Some(&Certified::No)
+            || address.is_some_and(Caller::is_here)
+            || self.check(address, certified, headers).is_ok()
     }
 
     /// Takes changes of what proves that a caller is an operator, until dropped.

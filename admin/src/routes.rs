@@ -1,7 +1,9 @@
 //! The service beside the other paths of an operations port.
 
+use crate::browsers::Browsers;
 use crate::cluster::Cluster;
-use crate::reach::{Reach, guard};
+use crate::json::json_routes;
+use crate::reach::guard;
 use crate::service::Service;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -23,11 +25,12 @@ impl Health {
     }
 }
 
-/// Returns the paths of the service, its reflection and the health of the process, and what to tell that.
+/// Returns the paths of the service, in gRPC and in JSON for pages that `browsers` lets ask, its reflection and the
+/// health of the process, and what to tell that.
 ///
 /// # Panics
 /// If the description of the service, which is generated with it, cannot be read.
-pub fn routes(cluster: Arc<impl Cluster>, reach: Reach) -> (Router, Health) {
+pub fn routes(cluster: Arc<impl Cluster>, browsers: &Browsers) -> (Router, Health) {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTION)
@@ -38,10 +41,11 @@ pub fn routes(cluster: Arc<impl Cluster>, reach: Reach) -> (Router, Health) {
     let reflection_v1alpha = reflection().build_v1alpha().expect("the description was generated");
     let (reporter, health) = health_reporter();
     let guarded = Router::new()
-        .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster)))
+        .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster.clone())))
         .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection_v1)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{*call}", reflection_v1alpha)
         // Of these paths alone: those that nobody has are answered by the server of the port.
-        .route_layer(from_fn_with_state(reach, guard));
+        .route_layer(from_fn_with_state(browsers.reach().clone(), guard));
+    let guarded = guarded.merge(json_routes(cluster, browsers));
     (guarded.route_service("/grpc.health.v1.Health/{*call}", health), Health(reporter))
 }

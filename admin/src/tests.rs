@@ -109,6 +109,32 @@ fn callers_of_other_hosts_are_refused_with_the_fix() {
     }
 }
 
+#[test]
+fn what_a_process_tells_is_read_by_a_certificate_or_a_key_where_the_port_asks_who_reads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    let entry = KeyEntry { admin: true, ..KeyEntry::new(KeyHash::of("operator"), "acme".to_owned()) };
+    KeyFile::change(&path, |file| file.keys.push(entry)).expect("it is written");
+    let none = HeaderMap::new();
+    let shown = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer operator"))]);
+    let reads = |reach: &Reach, address: &str, certified: Certified, headers| {
+        let mut caller = http::Extensions::new();
+        caller.insert(Caller(address.parse().expect("an address")));
+        caller.insert(certified);
+        reach.may_read(&caller, headers)
+    };
+    let elsewhere = "10.0.0.1:1";
+    let beyond = Reach::Beyond(Keys::open(&path).expect("it is read"));
+    for reach in [&Reach::Loopback, &beyond] {
+        assert!(reads(reach, elsewhere, Certified::Unasked, &none), "the port asks nothing");
+        assert!(reads(reach, elsewhere, Certified::Yes, &none));
+        assert!(reads(reach, HERE, Certified::No, &none));
+        assert!(!reads(reach, elsewhere, Certified::No, &none));
+    }
+    assert!(!reads(&Reach::Loopback, elsewhere, Certified::No, &shown), "no key has a right here");
+    assert!(reads(&beyond, elsewhere, Certified::No, &shown));
+}
+
 /// Asks the routes for the list of workers, or for `path`, from `address`, with these headers beside those of gRPC.
 /// Returns the status of HTTP and, where the call is refused, that of gRPC.
 async fn answered(reach: Reach, address: &str, path: &str, headers: &[(&str, &str)]) -> (u16, Option<Code>) {
@@ -120,7 +146,7 @@ async fn answered(reach: Reach, address: &str, path: &str, headers: &[(&str, &st
     }
     call.extensions_mut().insert(Caller(address.parse().expect("an address")));
     let workers = vec![worker(1, "d", Role::Decode)];
-    let (mut routes, _health) = routes(Arc::new(Played(Mutex::new(workers))), reach);
+    let (mut routes, _health) = routes(Arc::new(Played(Mutex::new(workers))), &Browsers::new(reach, &[]));
     let Ok(answer) = routes.call(call).await;
     let status = answer.headers().get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()));
     (answer.status().as_u16(), status)

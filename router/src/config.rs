@@ -1,6 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
-use admin::Reach;
+use admin::Browsers;
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
 use engine::text::{ChatTemplate, Tokenizer};
@@ -42,10 +42,8 @@ pub struct RouterConfig {
     pub write_wait: Duration,
     /// Time that open requests have to end after a shutdown began. After: they are ended by us.
     pub drain: Duration,
-    /// Which callers may ask the admin service.
-    pub reach: Reach,
-    /// Names, beside `localhost` and addresses, under which browsers may open the console.
-    pub hosts: Vec<String>,
+    /// Which callers may ask the admin service, and which pages.
+    pub browsers: Browsers,
     /// Requests that ended of which explanations are kept. Above: the one that ended first is forgotten.
     pub explained_max: usize,
     /// What the brain decides by. Its `requests_max` is the number of prompts that are open at once. Above: 429. Its

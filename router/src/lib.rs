@@ -19,7 +19,7 @@ mod serve;
 mod sessions;
 mod traced;
 
-pub use admin::Reach;
+pub use admin::{Browsers, Reach};
 pub use config::{ModelCard, RequestLimits, RouterConfig};
 pub use http::serve_ops;
 pub use keys::Keys;

@@ -6,7 +6,7 @@ use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Server, ops_routes, routes};
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
-use admin::{Browsers, Health};
+use admin::Health;
 use proto::tls::Port;
 use std::convert::Infallible;
 use std::future::pending;
@@ -55,7 +55,7 @@ pub async fn serve(
     let mut brain = tokio::spawn(run(brain, links, notes_receiver, phase_receiver.clone()));
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
-    let (keys, reach) = (config.keys.clone(), config.reach.clone());
+    let (keys, reach) = (config.keys.clone(), config.browsers.reach().clone());
     let app = Arc::new(App {
         config,
         card,
@@ -109,11 +109,9 @@ async fn run(
 /// Makes the server of operators and their tools, if they have a listener, and what tells the health of the router.
 fn operations(port: Option<Port>, app: Arc<App>) -> (Option<Server>, impl Future<Output = Infallible> + use<>) {
     let operated = Arc::new(Operated::new(app.clone()));
-    let browsers = Browsers::new(app.config.reach.clone(), &app.config.hosts);
-    let (operators, health) = admin::routes(operated.clone(), app.config.reach.clone());
-    let operators = operators.merge(admin::json_routes(operated, &browsers));
+    let (operators, health) = admin::routes(operated, &app.config.browsers);
     let tell_health = tell_health(app.clone(), health);
-    let routes = ops_routes(app, operators, &browsers);
+    let routes = ops_routes(app, operators);
     let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
     (port.map(server), tell_health)
 }

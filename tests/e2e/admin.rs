@@ -3,6 +3,7 @@
 use crate::address::own_place;
 use crate::clients::{ask, failed, under_load};
 use crate::cluster::Cluster;
+use crate::http::Connection;
 use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
 use std::io::Read;
@@ -36,6 +37,21 @@ pub(crate) fn refused(server: SocketAddr, arguments: &[&str], wanted: i32) -> St
     let (status, out, error) = admin(server, arguments);
     assert_eq!((status, out.as_str()), (Some(wanted), ""), "{arguments:?}: {error}");
     error
+}
+
+/// Makes a call in JSON, as pages do: status of HTTP, and what is answered.
+fn in_json(server: SocketAddr, call: &str, body: &Value, headers: &[(&str, &str)]) -> (u16, Value) {
+    let body = body.to_string();
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!(
+        "POST /admin/v1/{call} HTTP/1.1\r\nHost: {server}\r\nContent-Type: application/json\r\n{headers}\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut connection = Connection::open(server).expect("it listens");
+    connection.send(head.as_bytes()).expect("it is read");
+    let answer = connection.answer().expect("it is answered");
+    (answer.head.status, answer.json())
 }
 
 /// Two workers of each role, `p1`, `p2`, `d1` and `d2`, and where operators reach the router and `d1`.
@@ -114,6 +130,19 @@ fn everything_is_listed_and_explained() {
     assert_eq!(done(decode, &["dump"])["worker"]["worker_name"], "d1");
     let error = refused(decode, &["explain", &id], 4);
     assert!(error.contains("ask the router"), "{error}");
+    // In JSON as well, by the same rules as at the router's.
+    for (place, wanted) in [(decode, 1), (router, 4)] {
+        let call = |headers: &[(&str, &str)]| in_json(place, "ListWorkers", &json!({}), headers);
+        let (status, workers) = call(&[]);
+        assert_eq!((status, workers["workers"].as_array().map(Vec::len)), (200, Some(wanted)), "{workers:#}");
+        assert_eq!(call(&[("origin", "http://elsewhere.example")]).0, 403);
+        assert_eq!(call(&[("x-forwarded-for", "10.0.0.1")]).0, 403);
+    }
+    let (status, drains) = in_json(decode, "DrainWorker", &json!({ "worker": "d1" }), &[]);
+    assert_eq!((status, &drains["name"]), (200, &json!("d1")), "{drains:#}");
+    assert_eq!(in_json(decode, "UndrainWorker", &json!({ "worker": "d1" }), &[]).0, 200);
+    let (status, refusal) = in_json(decode, "ExplainRequest", &json!({ "id": id }), &[]);
+    assert_eq!((status, &refusal["code"]), (409, &json!("FailedPrecondition")), "{refusal:#}");
 
     let error = refused(router, &["drain", "nobody"], 3);
     assert!(["there are ", "p1", "p2", "d1", "d2"].iter().all(|name| error.contains(name)), "{error}");

@@ -154,8 +154,7 @@ fn config() -> RouterConfig {
         keepalive: None,
         write_wait: HOUR,
         drain: HOUR,
-        reach: router::Reach::Loopback,
-        hosts: Vec::new(),
+        browsers: router::Browsers::new(router::Reach::Loopback, &[]),
         explained_max: 0,
         placement: PlacementConfig {
             block_tokens: 0,

@@ -140,8 +140,9 @@ tree! {
         /// File of the keys of operators, which `baton keys add --admin` makes: `admin.beyond_loopback` needs it.
         /// Routers and workers read it, and again when it changes. It may be the file of `router.keys_file`.
         keys_file: String = String::new(),
-        /// Names under which browsers may open the console (`router.ops_listen`), without ports, separated by commas.
-        /// `localhost` and addresses always work. Other names are refused, because a foreign page could have them.
+        /// Names under which browsers may open the console (`router.ops_listen`), and which `Host` may name in admin
+        /// calls in JSON, without ports, separated by commas. `localhost` and addresses always work. Other names are
+        /// refused, because a foreign page could have them.
         hosts: String = String::new(),
         /// Number of finished requests that the router can still explain (`baton admin explain`), at most 65,536. Each
         /// takes a few KiB. 0: only open requests.

@@ -4,7 +4,7 @@
 use super::operated::OperatedWorker;
 use super::runtime::listen;
 use crate::config::{Admin, Config};
-use admin::Reach;
+use admin::{Browsers, Reach};
 use keys::{KeyFileError, Keys};
 use proto::tls::{Port, PortUse, Tls};
 use std::error::Error;
@@ -63,25 +63,29 @@ fn listen_at(
     Ok(Some(listener))
 }
 
-/// Returns which callers of admin services are answered. Errors: the file of operators' keys cannot be read.
-pub(super) fn reach(config: &Config) -> Result<Reach, KeyFileError> {
-    let Admin { beyond_loopback, keys_file, .. } = &config.admin;
-    Ok(if *beyond_loopback { Reach::Beyond(Keys::open(Path::new(keys_file))?) } else { Reach::Loopback })
+/// Returns which callers of admin services are answered, and which pages. Errors: the file of operators' keys cannot be
+/// read.
+pub(super) fn browsers(config: &Config) -> Result<Browsers, KeyFileError> {
+    let Admin { beyond_loopback, keys_file, hosts, .. } = &config.admin;
+    let reach = if *beyond_loopback { Reach::Beyond(Keys::open(Path::new(keys_file))?) } else { Reach::Loopback };
+    let hosts = hosts.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+    Ok(Browsers::new(reach, &hosts.collect::<Vec<_>>()))
 }
 
 /// Keeps the metrics of a worker's process, and serves them on `port`, if there is one, with its probes and the admin
-/// service. Never ends by itself.
+/// service, which callers and pages may ask that `browsers` lets. Never ends by itself.
 pub(super) async fn keep(
     metrics: MetricsHandle,
     port: Option<Port>,
     draining: watch::Receiver<bool>,
     worker: OperatedWorker,
-    reach: Reach,
+    browsers: Browsers,
 ) {
+    let reach = browsers.reach();
     let serve = async {
         if let Some(port) = port {
-            let operators = admin::routes(Arc::new(worker), reach.clone());
-            match router::serve_ops(port, metrics.clone(), draining, operators).await {}
+            let operators = admin::routes(Arc::new(worker), &browsers);
+            match router::serve_ops(port, metrics.clone(), draining, reach.clone(), operators).await {}
         }
     };
     tokio::join!(router::keep_up(&metrics), reach.follow(), serve);

@@ -82,8 +82,7 @@ pub(super) fn router_config(
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),
         write_wait: Duration::from_secs(router.write_wait_s),
         drain: Duration::from_secs(router.drain_s),
-        reach: ops::reach(config)?,
-        hosts: names(&config.admin.hosts),
+        browsers: ops::browsers(config)?,
         explained_max: config.admin.explained_max,
         placement: PlacementConfig {
             // These two the workers say.
@@ -100,11 +99,6 @@ pub(super) fn router_config(
             defaults: Rates::default(),
         },
     })
-}
-
-/// Returns the names in a list with commas.
-fn names(list: &str) -> Vec<String> {
-    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn keys(file: &str) -> Result<Keys, KeyFileError> {

@@ -42,7 +42,7 @@ pub(crate) fn worker(running: Running, role: Role) -> Result<(), Box<dyn Error>>
     let listener = listen(&runtime, "worker.listen", &config.worker.listen)?;
     let address = listener.local_addr()?;
     let tls = tls::open(config, &runtime)?;
-    let reach = ops::reach(config)?;
+    let browsers = ops::browsers(config)?;
     let ops = ops::of_worker(&runtime, &config.worker.ops_listen, address, &tls)?;
     let port = tls.port(listener, PortUse::Sessions);
     let register = Register::open(config, &runtime)?;
@@ -69,7 +69,7 @@ pub(crate) fn worker(running: Running, role: Role) -> Result<(), Box<dyn Error>>
     let registered = runtime.block_on(register.register(entry))?;
     print(&banner)?;
     let operated = OperatedWorker { input: worker.input(), address: address.to_string(), model: model.name, served };
-    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, reach));
+    runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, browsers));
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);

@@ -2,12 +2,12 @@
 //! Their listener is not the clients'.
 
 use super::server::Server;
-use admin::{Caller, Certified, Health};
+use admin::{Health, Reach};
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use proto::tls::Port;
@@ -22,11 +22,12 @@ pub(crate) const OPS_CONNECTIONS_MAX: usize = 64;
 pub(crate) const OPS_WRITE_WAIT: Duration = Duration::from_secs(30);
 
 /// Serves `/live`, `/ready`, `/metrics`, `/lanes` and the admin service of a worker on `port`, until dropped.
-/// `draining`: it takes nothing new.
+/// `draining`: it takes nothing new. `reach`: which callers may read more than the first two.
 pub async fn serve_ops(
     port: Port,
     metrics: MetricsHandle,
     mut draining: watch::Receiver<bool>,
+    reach: Reach,
     (operators, health): (Router, Health),
 ) -> Infallible {
     let is_draining = draining.clone();
@@ -39,7 +40,7 @@ pub async fn serve_ops(
     let told = Router::new()
         .route("/metrics", get(async move || text(metrics.render())))
         .route("/lanes", get(lanes))
-        .route_layer(from_fn(certified));
+        .route_layer(from_fn_with_state(reach, readers));
     let app = Router::new().route("/live", get(live)).route("/ready", get(ready)).merge(told).merge(operators);
     let server = Server::new(port, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
     let tell = async {
@@ -59,15 +60,16 @@ pub async fn serve_ops(
     }
 }
 
-/// Refuses callers of other hosts that show no certificate to a port that asks for one. Probes have none, so not every
-/// path is behind this.
-pub(super) async fn certified(request: Request, next: Next) -> Response {
-    let extensions = request.extensions();
-    let is_here = extensions.get().is_some_and(Caller::is_here);
-    if extensions.get() == Some(&Certified::No) && !is_here {
-        return (StatusCode::FORBIDDEN, "show a certificate of an authority in tls.client_ca\n").into_response();
+/// Refuses callers that `reach` does not let read. Probes show nothing, so not every path is behind this.
+pub(super) async fn readers(State(reach): State<Reach>, request: Request, next: Next) -> Response {
+    if reach.may_read(request.extensions(), request.headers()) {
+        return next.run(request).await;
     }
-    next.run(request).await
+    let why = match reach {
+        Reach::Loopback => "show a certificate of an authority in tls.client_ca\n",
+        Reach::Beyond(_) => "show a certificate of an authority in tls.client_ca, or the key of an operator\n",
+    };
+    (StatusCode::FORBIDDEN, why).into_response()
 }
 
 /// Answers that the process runs.

@@ -10,7 +10,7 @@ use admin::Browsers;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -24,7 +24,7 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
-    let paths = if app.config.metrics_on_api { told() } else { probes() };
+    let paths = if app.config.metrics_on_api { told(&app.config.browsers) } else { probes() };
     let paths = if app.config.chat_page { paths.merge(pages::chat()) } else { paths };
     paths
         .route(Endpoint::Chat.path(), post(chat))
@@ -39,15 +39,16 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 }
 
 /// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service, and
-/// the console for `browsers`, which chats here because pages may ask their own port alone.
-pub(crate) fn ops_routes(app: Arc<App>, operators: Router, browsers: &Browsers) -> Router {
+/// the console, which chats here because pages may ask their own port alone.
+pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
+    let browsers = app.config.browsers.clone();
     let talk = Router::new()
         .route(Endpoint::Chat.path(), post(chat))
         .route("/v1/models", get(models))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
     let pages = browsers.guard_pages(pages::console());
-    told().with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
+    told(&browsers).with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -55,9 +56,9 @@ async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
 }
 
 /// Returns the routes of probes, and of what the process tells about itself.
-fn told() -> Router<Arc<App>> {
+fn told(browsers: &Browsers) -> Router<Arc<App>> {
     let told = Router::new().route("/metrics", get(metrics)).route("/lanes", get(ops::lanes));
-    probes().merge(told.route_layer(from_fn(ops::certified)))
+    probes().merge(told.route_layer(from_fn_with_state(browsers.reach().clone(), ops::readers)))
 }
 
 fn probes() -> Router<Arc<App>> {

@@ -87,8 +87,7 @@ pub(crate) fn config() -> RouterConfig {
         keepalive: None,
         write_wait: Duration::from_secs(30),
         drain: Duration::from_secs(10),
-        reach: admin::Reach::Loopback,
-        hosts: Vec::new(),
+        browsers: admin::Browsers::new(admin::Reach::Loopback, &[]),
         explained_max: 4,
         placement: PlacementConfig {
             block_tokens: SERVED.block_tokens,
