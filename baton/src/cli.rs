@@ -1,10 +1,12 @@
 //! The command line: which commands and flags there are, and what their help says. Values are checked where they are
 //! used: a flag is one of the layers of the configuration.
 
+mod access;
 mod admin;
 mod bench;
 mod settings;
 
+pub(crate) use self::access::Access;
 pub(crate) use self::admin::{AdminArgs, AdminCommand, WorkerRole};
 pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
 pub(crate) use settings::{Router, Serve, Worker};

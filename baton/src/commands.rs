@@ -1,5 +1,6 @@
 //! The commands that answer and end.
 
+mod access;
 pub(crate) mod admin;
 pub(crate) mod bench;
 pub(crate) mod config;

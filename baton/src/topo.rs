@@ -10,9 +10,12 @@ mod map;
 mod scrape;
 mod text;
 
+use crate::cli::Access;
 use crate::error::CommandError;
 use crate::output::print;
 use map::{Failure, Map};
+use proto::tls::{OperatorTls, explain};
+use scrape::{ProcessAddress, Scraper};
 
 /// Arguments of `baton topo`.
 #[derive(Debug, clap::Args)]
@@ -21,6 +24,8 @@ pub(crate) struct TopoArgs {
     /// are measured
     #[arg(value_name = "URL")]
     urls: Vec<String>,
+    #[command(flatten)]
+    access: Access,
     /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
@@ -34,12 +39,21 @@ pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
         return Ok(print(&text)?);
     }
     let (mut map, mut failed) = (Map::default(), Vec::new());
-    for url in &args.urls {
-        let place = scrape::ProcessAddress::parse(url).map_err(|error| CommandError::Usage(error.into()))?;
-        let told = scrape::ask(&place, "/metrics").and_then(|metrics| Ok((metrics, scrape::ask(&place, "/lanes")?)));
+    let places = args.urls.iter().map(|url| ProcessAddress::parse(url).map(|place| (url, place)));
+    let places = places.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    let tls = match places.iter().any(|(_, place)| place.speaks_tls()) {
+        true => Some(OperatorTls::read(&args.access.tls_files()?).map_err(wrong)?),
+        false => None,
+    };
+    let scraper = Scraper { tls, authorization: args.access.authorization().map_err(wrong)? };
+    for (url, place) in places {
+        let told = scraper.ask(&place, "/metrics").and_then(|metrics| Ok((metrics, scraper.ask(&place, "/lanes")?)));
         match told.and_then(|(metrics, lanes)| map.add(&metrics, &lanes)) {
             Ok(()) => {}
-            Err(error) => failed.push(Failure { url: url.clone(), reason: error.to_string() }),
+            Err(error) => {
+                let reason = explain(&error).unwrap_or_else(|| error.to_string());
+                failed.push(Failure { url: url.clone(), reason });
+            }
         }
     }
     let topology = map.finish(failed);
@@ -52,4 +66,9 @@ pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
             Err(CommandError::Failed(format!("{failed} of {all} processes did not say which lanes they have").into()))
         }
     }
+}
+
+/// Says that the command line, or a file that it names, is wrong.
+fn wrong(error: impl std::error::Error + 'static) -> CommandError {
+    CommandError::Usage(error.into())
 }

@@ -7,6 +7,7 @@
 //! - `acceptor`: the ports, and what is refused there.
 //! - `connector`: the end that dials.
 //! - `configs`: from files to what rustls is told at each kind of port.
+//! - `operator`: the end that asks a port of operators.
 //! - `explain`: what went wrong, in words.
 //! - `plain`: answers to those that speak plain HTTP to a port of TLS.
 //! - `validity`: when a certificate expires.
@@ -18,6 +19,7 @@ mod acceptor;
 mod configs;
 mod connector;
 mod explain;
+mod operator;
 mod plain;
 mod validity;
 
@@ -25,6 +27,7 @@ pub use acceptor::{Accepted, Acceptor, Port, Refused};
 pub use configs::{PortUse, TlsError};
 pub use connector::Connector;
 pub use explain::explain;
+pub use operator::OperatorTls;
 
 use configs::Configs;
 use std::convert::Infallible;

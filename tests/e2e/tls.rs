@@ -51,6 +51,11 @@ fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), drained(child.stdout.take()), drained(child.stderr.take()))
 }
 
+/// Returns a text without its breaks of lines.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Flags of a client that shows this certificate.
 fn shown(pair: &Pair) -> [String; 4] {
     let (certificate, key) = (pair.certificate.display().to_string(), pair.key.display().to_string());
@@ -76,8 +81,7 @@ fn processes_say_over_tls_what_one_process_says() {
     let own = own.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect::<Vec<_>>();
     let of_router = [flags(&pair, &[("client_ca", &authority), ("ca", &authority)]), own].concat();
     let mut cluster = Cluster::new("hush, says this test");
-    cluster.prefill(&borrowed(&of_worker));
-    cluster.decode(&borrowed(&of_worker));
+    let both = [cluster.prefill(&borrowed(&of_worker)), cluster.decode(&borrowed(&of_worker))];
     cluster.route(&borrowed(&of_router));
     cluster.trust(&trusting(&authority));
     cluster.until_ready(1, 1);
@@ -107,6 +111,21 @@ fn processes_say_over_tls_what_one_process_says() {
     let (status, _, error) = said(&["admin", "--server", &server, "--config", &file.display().to_string(), "workers"]);
     assert_eq!(status, Some(0), "{error}");
 
+    // `baton topo` has the same flags and settings.
+    let urls = both.map(|at| format!("https://{}", cluster.worker(at).operations()));
+    let topo = |access: &[&str]| said(&[&["topo", "--json", &urls[0], &urls[1]], access].concat());
+    let by_flags = ["--ca", &ca, "--tls-name", NAME];
+    let topology = until("both have said which lanes they took", || {
+        let (status, out, error) = topo(&by_flags);
+        assert_eq!(status, Some(0), "{out}{error}");
+        let topology: Value = serde_json::from_str(&out).expect("it is JSON");
+        topology["reads"].as_array().is_some_and(|reads| !reads.is_empty()).then_some(topology)
+    });
+    assert_eq!(topology["workers"].as_array().map(Vec::len), Some(2), "{topology:#}");
+    let (status, _, error) = topo(&["--config", &file.display().to_string()]);
+    assert_eq!(status, Some(0), "{error}");
+    assert_eq!(topo(&["--ca", "/nowhere/ca.pem"]).0, Some(2));
+
     let strange = Authority::new("another one");
     let (strange, worker) = (strange.file().display().to_string(), format!("https://{}", cluster.addresses()[0]));
     for (server, ca, name, wanted) in [
@@ -117,6 +136,10 @@ fn processes_say_over_tls_what_one_process_says() {
     ] {
         let (status, _, error) = said(&["admin", "--server", server, "--ca", ca, "--tls-name", name, "workers"]);
         assert!(status != Some(0) && error.contains(wanted), "{server} {name}: {error}");
+        let (status, out, _) = said(&["topo", server, "--ca", ca, "--tls-name", name]);
+        // Sessions are HTTP/2, which it does not speak.
+        let wanted = if *server == worker { "its port is for another protocol" } else { wanted };
+        assert!(status == Some(1) && in_one_line(&out).contains(wanted), "{server} {name}: {out}");
     }
     let ends = cluster.end();
     assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
@@ -269,6 +292,30 @@ fn a_certificate_makes_an_operator_of_another_host() {
     let (status, out, error) = ask(&shown(&ours.issue("operator", &["operator"])));
     assert_eq!(status, Some(0), "{error}");
     assert!(out.contains("decode"), "{out}");
+    let topo = |shown: &[String]| said(&[&["topo", &server, "--ca", &ca][..], &borrowed(shown)].concat());
+    let (status, out, _) = topo(&[]);
+    assert!(
+        status == Some(1) && in_one_line(&out).contains("show a certificate of an authority in tls.client_ca"),
+        "{out}"
+    );
+    assert_eq!(topo(&shown(&ours.issue("reader", &["reader"]))).0, Some(0));
+
+    // The key of an operator does as well, where such keys are taken.
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json").display().to_string();
+    let (_, key, error) = said(&["keys", "add", "--file", &keys, "--tenant", "ops", "--admin"]);
+    let taken = ["--set", "admin.beyond_loopback=true", "--set", &format!("admin.keys_file={keys}")];
+    let ops = SocketAddr::new(host, own_place().port());
+    let at = format!("worker.ops_listen={ops}");
+    cluster.decode(&[&["--set", &at], &SIM[..], &taken, &borrowed(&of_tls)].concat());
+    let server = format!("https://{ops}");
+    let by_key = |key: &str| said(&["topo", &server, "--ca", &ca, "--key", key]);
+    let (status, out, _) = by_key(key.trim());
+    assert_eq!(status, Some(0), "{out}{error}");
+    let (status, out, _) = by_key(&key.trim()[1..]);
+    assert!(status == Some(1) && in_one_line(&out).contains("or the key of an operator"), "{out}");
+    let (status, _, error) = by_key("line\nbreak");
+    assert!(status == Some(2) && error.contains("visible characters"), "{error}");
 }
 
 #[test]

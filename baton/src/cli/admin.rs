@@ -1,7 +1,7 @@
 //! `baton admin`: what operators ask of a cluster.
 
+use super::access::Access;
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,25 +33,8 @@ pub(crate) struct AdminArgs {
     /// Operations listener of a router (`router.ops_listen`) or of a worker (`worker.ops_listen`)
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", global = true)]
     pub(crate) server: String,
-    /// Key with the right admin, for a server on another host; other users of this host can read flags [default:
-    /// BATON_KEY of the environment]
-    #[arg(long, value_name = "KEY", global = true)]
-    pub(crate) key: Option<String>,
-    /// Authorities of the server's certificate, a PEM file [default: tls.ca, or else those that the system trusts]
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) ca: Option<PathBuf>,
-    /// Certificate to show, a PEM file; with one that `tls.client_ca` accepts, every host may ask [default: tls.cert]
-    #[arg(long, value_name = "FILE", requires = "key_file", global = true)]
-    pub(crate) cert: Option<PathBuf>,
-    /// Private key of the certificate, a PEM file [default: tls.key]
-    #[arg(long, value_name = "FILE", requires = "cert", global = true)]
-    pub(crate) key_file: Option<PathBuf>,
-    /// Name that the server's certificate must be for [default: tls.server_name, or else the host of the URL]
-    #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) tls_name: Option<String>,
-    /// TOML file with the section `tls`
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) access: Access,
     /// Print JSON instead of a table
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! What a process says of itself at `/metrics` and `/lanes`: asked for, and taken apart.
 
+use proto::tls::OperatorTls;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,52 +16,85 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct ProcessAddress {
     /// `host:port`.
     authority: String,
+    /// Whether it is asked over TLS.
+    https: bool,
 }
 
 /// A text that is not the URL of a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: no address such as http://127.0.0.1:8000. Of processes with TLS, `baton admin lanes` says the same")]
+#[error("{0}: no address such as http://127.0.0.1:8000 or https://router:8001")]
 pub(super) struct UrlError(String);
 
 impl ProcessAddress {
-    /// Reads `http://host:port`, with or without `/metrics` behind it.
+    /// Reads `http://host:port` or `https://host:port`, with or without `/metrics` behind it.
     pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
-        let rest = url.strip_prefix("http://").unwrap_or(url);
+        let secure = url.strip_prefix("https://");
+        let rest = secure.or_else(|| url.strip_prefix("http://")).unwrap_or(url);
         let rest = rest.trim_end_matches('/').trim_end_matches("/metrics");
         let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match port.map(|(_, port)| port.parse::<u16>()) {
-            Some(Ok(_)) if !rest.contains('/') => Ok(Self { authority: rest.to_owned() }),
+            Some(Ok(_)) if !rest.contains('/') => Ok(Self { authority: rest.to_owned(), https: secure.is_some() }),
             _ => Err(UrlError(url.to_owned())),
         }
     }
+
+    /// Returns whether the process is asked over TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.https
+    }
 }
 
-/// Returns what the process at `place` says at `path`.
-pub(super) fn ask(place: &ProcessAddress, path: &str) -> io::Result<String> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in place.authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| ask_at(stream, place, path)) {
-            Ok(text) => return Ok(text),
-            Err(error) => last = error,
+/// Asks processes what they say of themselves.
+#[derive(Debug)]
+pub(super) struct Scraper {
+    /// For processes that speak TLS; `None`: there is none.
+    pub(super) tls: Option<OperatorTls>,
+    /// Value of the header `authorization`, if there is one.
+    pub(super) authorization: Option<String>,
+}
+
+impl Scraper {
+    /// Returns what the process at `place` says at `path`.
+    pub(super) fn ask(&self, place: &ProcessAddress, path: &str) -> io::Result<String> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in place.authority.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| self.ask_at(stream, place, path)) {
+                Ok(text) => return Ok(text),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn ask_at(&self, stream: TcpStream, place: &ProcessAddress, path: &str) -> io::Result<String> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        match self.tls.as_ref().filter(|_| place.https) {
+            Some(tls) => self.exchange(tls.wrap(&place.authority, stream)?, place, path),
+            None => self.exchange(stream, place, path),
         }
     }
-    Err(last)
-}
 
-/// By HTTP/1.0, whose answers end with the connection.
-fn ask_at(mut stream: TcpStream, place: &ProcessAddress, path: &str) -> io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", place.authority)?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
-    let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| strange("its answer is not HTTP".to_owned()))?;
-    let status = head.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(strange(format!("it answers {status:?}")));
+    /// By HTTP/1.0, whose answers end with the connection.
+    fn exchange(&self, mut stream: impl Read + Write, place: &ProcessAddress, path: &str) -> io::Result<String> {
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n", place.authority)?;
+        if let Some(value) = &self.authorization {
+            write!(stream, "Authorization: {value}\r\n")?;
+        }
+        stream.write_all(b"\r\n")?;
+        stream.flush()?;
+        let mut answer = String::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
+        let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| strange("its answer is not HTTP".to_owned()))?;
+        let status = head.lines().next().unwrap_or_default();
+        if status.split(' ').nth(1) != Some("200") {
+            // One line says why it is refused, or that the port speaks TLS.
+            let why = body.lines().next().unwrap_or_default();
+            return Err(strange(format!("it answers {status:?}: {why}")));
+        }
+        Ok(body.to_owned())
     }
-    Ok(body.to_owned())
 }
 
 /// One line of metrics.
@@ -114,11 +148,14 @@ mod tests {
 
     #[test]
     fn places_are_addresses_with_ports() {
-        let place = |authority: &str| Ok(ProcessAddress { authority: authority.to_owned() });
-        assert_eq!(ProcessAddress::parse("http://127.0.0.1:8000"), place("127.0.0.1:8000"));
-        assert_eq!(ProcessAddress::parse("http://host:1/metrics"), place("host:1"));
-        assert_eq!(ProcessAddress::parse("[::1]:9"), place("[::1]:9"));
-        for wrong in ["", "host", "http://host/", "https://host:1", "host:99999", ":1", "http://host:1/v1"] {
+        let place = |authority: &str, https| Ok(ProcessAddress { authority: authority.to_owned(), https });
+        assert_eq!(ProcessAddress::parse("http://127.0.0.1:8000"), place("127.0.0.1:8000", false));
+        assert_eq!(ProcessAddress::parse("http://host:1/metrics"), place("host:1", false));
+        assert_eq!(ProcessAddress::parse("https://host:1/metrics"), place("host:1", true));
+        assert_eq!(ProcessAddress::parse("[::1]:9"), place("[::1]:9", false));
+        for wrong in
+            ["", "host", "http://host/", "https://host", "ftp://host:1", "host:99999", ":1", "http://host:1/v1"]
+        {
             assert!(ProcessAddress::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -69,6 +69,9 @@ pub enum TlsError {
         /// What is wrong.
         source: VerifierBuilderError,
     },
+    /// No file names authorities, and the system trusts none.
+    #[error("this system trusts no authority: name one by --ca, or in tls.ca")]
+    NoAuthorities,
 }
 
 /// What connections begin with. Cheap to clone.
@@ -98,14 +101,7 @@ impl Configs {
             shown = Some(own);
         }
         if let Some(path) = &files.authorities {
-            let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
-            let config = config.map_err(unusable(path))?.with_root_certificates(roots(path)?);
-            let mut config = match shown {
-                Some(own) => config.with_client_cert_resolver(own),
-                None => config.with_no_client_auth(),
-            };
-            // Each connection proves anew who is at its ends, and lasts.
-            config.resumption = Resumption::disabled();
+            let mut config = connecting(&[&TLS13], roots(path)?, shown, provider);
             config.alpn_protocols = vec![HTTP2.to_owned()];
             configs.connects = Some(Arc::new(config));
         }
@@ -116,6 +112,36 @@ impl Configs {
     pub(super) fn accepts(&self, at: PortUse) -> Option<Arc<ServerConfig>> {
         self.accepts.as_ref().map(|configs| configs[at as usize].clone())
     }
+}
+
+/// Makes what the client of a port for operators is told that speaks HTTP/1.1. Without authorities, it trusts those of
+/// the system. Errors: [`TlsError`].
+pub(super) fn operator(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let roots = files.authorities.as_deref().map_or_else(system_roots, roots)?;
+    let shown = files.identity.as_ref().map(|(certificate, key)| identity(certificate, key, &provider)).transpose()?;
+    let shown = shown.map(|own| Arc::new(SingleCertAndKey::from(own)));
+    let mut config = connecting(&[&TLS13, &TLS12], roots, shown, provider);
+    config.alpn_protocols = vec![HTTP1.to_owned()];
+    Ok(config)
+}
+
+/// Makes what an end that dials is told, with the certificate that it shows, if it has one.
+fn connecting(
+    versions: &[&'static SupportedProtocolVersion],
+    roots: Arc<RootCertStore>,
+    shown: Option<Arc<SingleCertAndKey>>,
+    provider: Arc<CryptoProvider>,
+) -> ClientConfig {
+    let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
+    let config = config.expect("the provider has these versions").with_root_certificates(roots);
+    let mut config = match shown {
+        Some(own) => config.with_client_cert_resolver(own),
+        None => config.with_no_client_auth(),
+    };
+    // Each connection proves anew who is at its ends.
+    config.resumption = Resumption::disabled();
+    config
 }
 
 /// Makes what a port of this use is told, with its authorities of clients, if it has some, and their file.
@@ -171,6 +197,14 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
         roots.add(authority).map_err(unusable(path))?;
     }
     Ok(Arc::new(roots))
+}
+
+/// Returns the authorities that the system trusts.
+fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() { Err(TlsError::NoAuthorities) } else { Ok(Arc::new(roots)) }
 }
 
 /// Returns the certificates of a file, one at least.

@@ -2,10 +2,9 @@
 
 use super::error::{AdminError, root};
 use crate::cli::AdminArgs;
-use crate::config::{self, Flags, TlsSettings, operator_key};
 use crate::error::CommandError;
 use proto::admin::AdminClient;
-use proto::tls::explain;
+use proto::tls::{TlsFiles, explain};
 use std::path::Path;
 use std::time::Duration;
 use tonic::Status;
@@ -25,17 +24,17 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The key is that of the flag or of the environment, and is shown with each call.
 pub(super) async fn connect(args: &AdminArgs) -> Result<Client, CommandError> {
     let server = &args.server;
-    let key = args.key.clone().or_else(operator_key).map(|key| format!("Bearer {key}").parse());
-    let key = ShowKey(key.transpose().map_err(|_| AdminError::Key)?);
+    let key =
+        args.access.authorization().map_err(AdminError::Key)?.map(|key| key.parse().expect("it is visible ASCII"));
+    let key = ShowKey(key);
     let wrong = || AdminError::Url(server.clone());
     if !server.starts_with("http://") && !server.starts_with("https://") {
         return Err(wrong().into());
     }
     let mut endpoint = Endpoint::from_shared(server.clone()).map_err(|_| wrong())?;
     if server.starts_with("https://") {
-        let config = config::load(&Flags { config: args.config.clone(), ..Flags::default() })?.checked()?;
         let unusable = |error| AdminError::Tls { server: server.clone(), why: root(&error).to_string() };
-        endpoint = endpoint.tls_config(tls(args, &config.tls)?).map_err(unusable)?;
+        endpoint = endpoint.tls_config(tls(&args.access.tls_files()?)?).map_err(unusable)?;
     }
     let channel = endpoint.connect_timeout(CONNECT_WAIT).timeout(ANSWER_WAIT).connect().await;
     let channel = channel.map_err(|error| match explain(&error) {
@@ -61,22 +60,15 @@ impl Interceptor for ShowKey {
 /// A client that shows a key with each call, if there is one.
 pub(super) type Client = AdminClient<InterceptedService<Channel, ShowKey>>;
 
-/// Reads the files that the flags name, or else the settings. Errors: a file cannot be read.
-fn tls(args: &AdminArgs, settings: &TlsSettings) -> Result<ClientTlsConfig, AdminError> {
-    let file = |flag: Option<&Path>, setting: &str| -> Result<Option<Vec<u8>>, AdminError> {
-        let path = flag.or(Some(Path::new(setting)).filter(|path| !path.as_os_str().is_empty()));
-        let read =
-            |path: &Path| std::fs::read(path).map_err(|source| AdminError::File { path: path.to_owned(), source });
-        path.map(read).transpose()
-    };
-    let mut tls = match file(args.ca.as_deref(), &settings.ca)? {
-        Some(authorities) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authorities)),
+/// Reads the files. Errors: one cannot be read.
+fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, AdminError> {
+    let read = |path: &Path| std::fs::read(path).map_err(|source| AdminError::File { path: path.to_owned(), source });
+    let mut tls = match &files.authorities {
+        Some(authorities) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(authorities)?)),
         None => ClientTlsConfig::new().with_native_roots(),
     };
-    let certificate = file(args.cert.as_deref(), &settings.cert)?;
-    if let Some((certificate, key)) = certificate.zip(file(args.key_file.as_deref(), &settings.key)?) {
-        tls = tls.identity(Identity::from_pem(certificate, key));
+    if let Some((certificate, key)) = &files.identity {
+        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
-    let name = args.tls_name.as_ref().unwrap_or(&settings.server_name);
-    Ok(if name.is_empty() { tls } else { tls.domain_name(name) })
+    Ok(files.server_name.iter().fold(tls, |tls, name| tls.domain_name(name)))
 }

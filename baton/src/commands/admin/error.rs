@@ -1,5 +1,6 @@
 //! How asking a cluster fails, as the person who typed it sees it.
 
+use crate::commands::access::KeyError;
 use proto::tls::explain;
 use std::io;
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ pub(crate) enum AdminError {
     #[error("--server {0}: no address such as http://127.0.0.1:8001")]
     Url(String),
     /// The key is none.
-    #[error("--key, or BATON_KEY: a key has visible characters of ASCII alone, as `baton keys add` prints it")]
-    Key,
+    #[error(transparent)]
+    Key(KeyError),
     /// A file with a certificate or a key cannot be read.
     #[error("{path}: {source}")]
     File {
@@ -84,7 +85,7 @@ impl AdminError {
     /// refused.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Url(_) | Self::Key | Self::File { .. } => 2,
+            Self::Url(_) | Self::Key(_) | Self::File { .. } => 2,
             Self::Unreached { .. } | Self::NoService { .. } | Self::Tls { .. } => 1,
             Self::Call { status, .. } => match status.code() {
                 Code::InvalidArgument => 2,
