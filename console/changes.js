@@ -9,9 +9,11 @@ const SHOWN = 12;
 export function changes(root) {
   const list = make("ol", {});
   const none = make("p.small.soft", {}, "Nothing has changed since this page was opened.");
-  root.append(make("div.changes", {}, make("div.head", {}, make("h2", {}, "Changes")), none, list));
+  const shown = make("div.changes", { hidden: true }, make("div.head", {}, make("h2", {}, "Changes")), none, list);
+  root.append(shown);
   let before = null;
   return (workers) => {
+    shown.hidden = false;
     const now = new Map(workers.map((worker) => [worker.id, worker]));
     const lines = before ? compare(before, now) : [];
     before = now;

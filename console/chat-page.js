@@ -5,5 +5,5 @@ import { themeButton } from "./dom.js";
 import { keyButton } from "./key.js";
 
 themeButton(document.getElementById("theme"));
-const openKey = keyButton(document.getElementById("key"));
+const openKey = keyButton(document.getElementById("key"), "baton keys add");
 chat(document.getElementById("main"), { openKey }).focus();

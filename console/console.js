@@ -3,6 +3,7 @@
 import { chat } from "./chat.js";
 import { make, setText, themeButton } from "./dom.js";
 import { Feed } from "./feed.js";
+import { capital } from "./format.js";
 import { keyButton } from "./key.js";
 import { lanesView } from "./lanes.js";
 import { requestsView } from "./requests.js";
@@ -19,13 +20,13 @@ const VIEWS = Object.keys(WATCHES);
 
 const at = (id) => document.getElementById(id);
 themeButton(at("theme"));
-const openKey = keyButton(at("key"));
+const openKey = keyButton(at("key"), "baton keys add --admin");
 
 const notice = (error) => {
   at("notice").hidden = !error;
   if (!error) return;
   const needsKey = error.status === 401 || error.status === 403;
-  at("notice").replaceChildren(make("span", {}, error.message), ...(needsKey ? [make("button", { type: "button", onclick: openKey }, "Set a key")] : []));
+  at("notice").replaceChildren(make("span", {}, capital(error.message)), ...(needsKey ? [make("button", { type: "button", onclick: openKey }, "Set a key")] : []));
 };
 const STATES = { live: ["Live", "good"], waiting: ["Not connected", "off"], refused: ["Refused", "off"] };
 const onState = (state, error) => {

@@ -29,3 +29,6 @@ export function ms(value) {
 }
 
 export const seconds = (value) => ms(value * 1000);
+
+/** Returns a text with a capital letter at its start. */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

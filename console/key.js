@@ -3,14 +3,14 @@
 import { hasKey, setKey } from "./api.js";
 import { make, say, setText } from "./dom.js";
 
-/** Lets a button open the dialog, and returns what opens it. */
-export function keyButton(button) {
+/** Lets a button open the dialog, and returns what opens it. `command`: what makes such a key. */
+export function keyButton(button, command) {
   const field = make("input", { type: "password", autocomplete: "off", spellcheck: "false", name: "key" });
   const forget = make("button", { type: "button" }, "Forget it");
   const dialog = make("dialog", { "aria-labelledby": "key-title" },
     make("form", { method: "dialog" },
       make("h2", { id: "key-title" }, "Key"),
-      make("p.soft.small", {}, "A key that the operator of this cluster made with ", make("code", {}, "baton keys add"),
+      make("p.soft.small", {}, "A key that the operator of this cluster made with ", make("code", {}, command),
         ". It stays in this tab, and is forgotten when the tab is closed."),
       make("label", {}, "Key", field),
       make("div.row", {},

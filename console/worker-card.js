@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { confirm } from "./confirm.js";
 import { make, say, setFill, setText } from "./dom.js";
-import { bytes, count, ms, seconds } from "./format.js";
+import { bytes, capital, count, ms, seconds } from "./format.js";
 
 /** The parts of each card, and the worker that it shows. */
 const shown = new WeakMap();
@@ -85,7 +85,7 @@ function showTiers(part, tiers) {
   part.tiers ??= new Map();
   for (const tier of tiers) {
     if (!part.tiers.has(tier.tier)) {
-      const made = gauge(tier.tier[0].toUpperCase() + tier.tier.slice(1));
+      const made = gauge(capital(tier.tier));
       made.bar.classList.add("tier");
       part.tiers.set(tier.tier, made);
       part.gauges.append(made.row);
@@ -106,7 +106,7 @@ function showFacts(list, worker, tiers) {
   const facts = [
     ["Address", worker.address], ["Id", `w${worker.id}`], ["Model", worker.model],
     ["Context", `${count(worker.context_tokens)} tokens`], ["Protocol", worker.protocol],
-    ...tiers.map((tier) => [`${tier.tier} hits`, `${count(tier.hits)} of ${count(tier.hits + tier.misses)} blocks, ${count(tier.evictions)} evicted`]),
+    ...tiers.map((tier) => [`${capital(tier.tier)} hits`, `${count(tier.hits)} of ${count(tier.hits + tier.misses)} blocks, ${count(tier.evictions)} evicted`]),
   ];
   while (list.children.length > 2 * facts.length) list.lastElementChild.remove();
   facts.forEach(([name, value], at) => {

@@ -19,7 +19,8 @@ export function workersView(root, changed) {
     make("strong", {}, "No worker is here yet"),
     make("p", {}, "Start one that this router knows of (cluster.workers, or discovery.kind), for instance:"),
     make("pre", { tabindex: "0", "aria-label": "Command" }, "baton decode-worker --model PATH"));
-  const map = make("div.pools", {}, ...[...pools.values()].map(({ pool }) => pool));
+  // Hidden until something is known.
+  const map = make("div.pools", { hidden: true }, ...[...pools.values()].map(({ pool }) => pool));
   root.append(
     make("dl.sums", {}, ...[...sums].map(([name, figures]) => make("div", {}, make("dt", {}, name), ...figures))),
     empty, map);

@@ -22,11 +22,11 @@ const SIZES = [{ width: 1280, height: 860 }, { width: 390, height: 844 }];
 
 const cluster = new Cluster(BATON, MODEL);
 const folder = mkdtempSync(join(tmpdir(), "baton-console-"));
-let [browser, api, ops, late] = [];
+let [browser, api, ops, late, first] = [];
 
 before(async () => {
   const [p0, d0, d1] = await Promise.all([freeAddress(), freeAddress(), freeAddress()]);
-  late = d1;
+  [late, first] = [d1, [p0, d0]];
   await Promise.all([cluster.worker("p0", "prefill", p0), cluster.worker("d0", "decode", d0)]);
   ({ api, ops } = await cluster.router("router", [p0, d0, d1]));
   // Chromium does not sandbox what root starts; and a name that leads here is what a page of others would bring.
@@ -209,6 +209,47 @@ test("where keys are needed, the page asks for one and keeps it for the tab", as
   await cluster.kill("guarded");
 });
 
+test("a key of an operator drains a worker, and that of a client is refused", async (t) => {
+  const file = join(folder, "operators.json");
+  const add = (...more) => execFileSync(BATON, ["keys", "add", "--file", file, "--tenant", "acme", ...more], { encoding: "utf8" }).match(/\S{24,}/)[0];
+  const [operator, client] = [add("--admin"), add()];
+  const address = await freeAddress();
+  await cluster.worker("d2", "decode", address);
+  const keyed = await cluster.router("keyed", [...first, address], "admin.beyond_loopback=true", `admin.keys_file=${file}`);
+  // What comes through a proxy needs a key, whatever the host.
+  const page = await open(t, keyed.ops, { extraHTTPHeaders: { "x-forwarded-for": "192.0.2.1" } });
+  const use = async (key, button = "Set a key") => {
+    await page.getByRole("button", { name: button, exact: true }).click();
+    await page.getByRole("dialog").getByLabel("Key").fill(key);
+    await answers(page, "Use it");
+  };
+  await page.getByRole("alert").getByText(/No key is shown/).waitFor();
+  await page.getByText("Refused", { exact: true }).waitFor();
+  assert.equal(await page.getByRole("article").count(), 0);
+  await use(client);
+  await page.getByRole("alert").getByText(/is not that of an operator: `baton keys add --admin` makes one that is/).waitFor();
+  assert.equal(await page.getByRole("article").count(), 0);
+  await use(operator);
+  await page.getByRole("alert").waitFor({ state: "hidden" });
+  await card(page, "d2").getByText("serving").waitFor();
+  await card(page, "d2").getByRole("button", { name: "Drain" }).click();
+  await answers(page, "Drain");
+  await page.getByRole("status").getByText(/d2 is drain/).waitFor();
+  await card(page, "d2").getByText("drained").waitFor();
+  // The right is looked at for each change, whatever the page showed before.
+  await use(client, "Key set");
+  await page.getByRole("alert").getByText(/is not that of an operator/).waitFor();
+  await card(page, "d2").getByRole("button", { name: "Undrain" }).click();
+  await page.getByRole("status").getByText(/Not allowed: the key \S+ is not that of an operator/).waitFor();
+  await use(operator);
+  await page.getByRole("alert").waitFor({ state: "hidden" });
+  await card(page, "d2").getByText("drained").waitFor();
+  await card(page, "d2").getByRole("button", { name: "Undrain" }).click();
+  await card(page, "d2").getByText("serving").waitFor();
+  await cluster.kill("keyed");
+  await cluster.kill("d2");
+});
+
 test("pages of others reach nothing, by whatever name", async (t) => {
   const { port } = new URL(ops);
   const server = createServer((_, response) => response.setHeader("content-type", "text/html").end("<!doctype html>"));
@@ -275,6 +316,10 @@ test("axe finds no serious fault, nothing is cut off, and it looks as it looks",
       const page = await open(t, ops, { viewport, colorScheme });
       await card(page, "d0").getByText("serving").waitFor();
       await shot(page, "workers");
+      await card(page, "d0").getByText("More").click();
+      await card(page, "d0").getByRole("button", { name: "Drain" }).click();
+      await shot(page, "confirm");
+      await answers(page, "Cancel");
       await page.getByRole("link", { name: "Requests" }).click();
       await page.locator("a.line").first().click();
       await page.getByRole("article").getByText(/ended/).waitFor();
@@ -284,10 +329,19 @@ test("axe finds no serious fault, nothing is cut off, and it looks as it looks",
       await shot(page, "lanes");
       await page.getByRole("button", { name: "Key" }).click();
       await shot(page, "key");
+      await answers(page, "Cancel");
+      await page.goto(`${ops}#chat`);
+      await page.getByRole("textbox", { name: "Message" }).waitFor();
+      await shot(page, "console-chat");
+      const refused = await open(t, ops, { viewport, colorScheme, extraHTTPHeaders: { "x-forwarded-for": "192.0.2.1" } });
+      await refused.getByRole("alert").waitFor();
+      await shot(refused, "refused");
       const talk = await open(t, api, { viewport, colorScheme });
       await few(talk);
       await chats(talk, "What is `Option`?");
       await shot(talk, "chat");
+      await talk.getByRole("button", { name: "Key" }).click();
+      await shot(talk, "chat-key");
     }
   }
   assert.deepEqual(found, []);
