@@ -163,6 +163,18 @@ def start(stack: ExitStack, baton: Binary, file: Path, text: str, arguments: lis
     return process, said
 
 
+def of_pool(page: str) -> list[str]:
+    """Says which metrics or labels of the model-server protocol of InferencePools are missing on a page."""
+    labels = {metric: {"model_name"} for metric in ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc")}
+    labels["cache_config_info"] = {"model_name", "block_size", "num_gpu_blocks"}
+    findings = []
+    for metric, wanted in labels.items():
+        series = re.search(rf"^vllm:{metric}\{{(.*)\}} [0-9.e+-]+$", page, re.MULTILINE)
+        if not series or set(re.findall(r'(\w+)="[^"]+"', series[1])) != wanted:
+            findings.append(f"the API's port has no vllm:{metric} with the labels {sorted(wanted)}")
+    return findings
+
+
 def check_running(baton: Binary, objects: list[dict], test_arguments: list[str]) -> list[str]:
     """Starts a preset's processes with their own configuration, and asks every probe, what the test of the chart asks,
     and for the metrics that autoscalers and dashboards need at least."""
@@ -195,6 +207,9 @@ def check_running(baton: Binary, objects: list[dict], test_arguments: list[str])
             pages += get(f"{ops}/metrics")[1]
         # What `helm test` does.
         api = re.search(r"listening on (http://\S+)", said)[1]
+        # A picker reads the port that it sends requests to.
+        if any(obj["kind"] == "InferencePool" for obj in objects):
+            findings += of_pool(get(f"{api}/metrics")[1])
         command = [api if each.startswith("http://") else each for each in test_arguments]
         if (answer := baton.run(*command)).returncode:
             findings.append(f"helm test: {' '.join(command)} fails: {answer.stdout}{answer.stderr}")

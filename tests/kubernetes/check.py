@@ -23,7 +23,7 @@ def main() -> int:
     for preset, objects in presets.items():
         found = manifests.check(objects) + baton.check(objects)
         findings += [f"{preset}: {what}" for what in found]
-    findings += binary.check_running(baton, presets["cpu-demo"], manifests.test_arguments(ROOT))
+    findings += binary.check_running(baton, presets["gateway"], manifests.test_arguments(ROOT))
     findings += metrics.check(ROOT, [each for objects in presets.values() for each in objects])
     findings += image.check(ROOT, baton, presets["cpu-demo"])
     findings += baton.check_version(ROOT)

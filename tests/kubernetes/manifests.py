@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import jsonschema
 import kubernetes_validate
 import yaml
 from cloudcoil.models.prometheus_operator import v1 as prometheus
@@ -11,8 +12,12 @@ from cloudcoil.models.prometheus_operator import v1 as prometheus
 KUBERNETES = ["1.30", "1.35"]
 # Objects of the Prometheus operator.
 OPERATOR = {"PodMonitor": prometheus.PodMonitor, "PrometheusRule": prometheus.PrometheusRule}
+# Objects of the Gateway API and of its inference extension, by the files of their definitions.
+DEFINITIONS = {"InferencePool": "inferencepools", "HTTPRoute": "httproutes"}
 # Values of a cluster that finds its workers through etcd.
 ETCD = "discovery.kind=etcd,settings.discovery.etcd.endpoints=https://etcd:2379,settings.discovery.etcd.prefix=/blue"
+# Values of a cluster behind a gateway.
+POOL = "inferencePool.enabled=true,settings.router.metrics_on_api=true"
 # User of the image that is not root.
 USER = 65532
 
@@ -35,10 +40,15 @@ def check_chart(root: Path) -> list[str]:
         "decode.settings.worker.drain_s=5": "worker.drain_s is set by the chart",
         "tls.secretName=certificate,settings.tls.cert=x": "tls.cert is set by the chart",
         "discovery.kind=dns": "discovery",
+        "decode.autoscaling.metrics[0].metric=baton_requests_open,decode.autoscaling.metrics[0].whole=1": "autoscaling",
         "discovery.kind=etcd": "set settings.discovery.etcd.endpoints",
         "settings.discovery.kind=etcd": "discovery.kind is set by the chart",
         f"{ETCD},discovery.etcd.tlsSecret=x,settings.discovery.etcd.tls.ca=y": "discovery.etcd.tls.ca is set by the chart",
         "router.leaveSeconds=0": "leaveSeconds",
+        "inferencePool.enabled=true": "set settings.router.metrics_on_api",
+        f"{POOL},router.settings.metrics.vllm_aliases=false": "settings.metrics.vllm_aliases",
+        f"{POOL},tls.secretName=certificate": "without a certificate",
+        f"{POOL},inferencePool.endpointPicker.port=0": "endpointPicker",
     }
     for value, expect in refusals.items():
         answer = run("helm", "template", "x", chart, "--set", value)
@@ -64,6 +74,9 @@ def check_chart(root: Path) -> list[str]:
         "decode.autoscaling.enabled=true,decode.autoscaling.max=3": "x-baton-decode-2.x-baton-decode:9001",
         "discovery.kind=kubernetes,discovery.apiPorts={8443}": "{port: 8443, protocol: TCP}",
         "discovery.kind=kubernetes,discovery.nodeLabels=true": "resources: [nodes], verbs: [get]",
+        POOL: "name: x-baton-epp",
+        f"{POOL},inferencePool.endpointPicker.name=other": "name: other",
+        f"{POOL},inferencePool.route.gateways[0].name=g,inferencePool.route.hostnames={{a.example}}": "- a.example",
     }
     for value, expect in everything.items():
         answer = run("helm", "template", "x", chart, "--set", value)
@@ -116,6 +129,9 @@ def schema(obj: dict) -> list[str]:
             return [str(error)]
         dumped = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
         return [f"unknown fields: {path}" for path in missing(obj, dumped)]
+    if obj["kind"] in DEFINITIONS:
+        errors = jsonschema.Draft202012Validator(definition(obj["kind"])).iter_errors(obj)
+        return [f"{error.json_path}: {error.message}" for error in errors]
     findings = []
     for version in KUBERNETES:
         try:
@@ -123,6 +139,23 @@ def schema(obj: dict) -> list[str]:
         except kubernetes_validate.ValidationError as error:
             findings.append(f"{version}: {error.message}")
     return findings
+
+
+def definition(kind: str) -> dict:
+    """Returns the schema that a cluster checks objects of this kind by; unknown fields are refused."""
+    file = Path(__file__).parent / f"crds/{DEFINITIONS[kind]}.yaml"
+    (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
+    return closed(version["schema"]["openAPIV3Schema"])
+
+
+def closed(schema):
+    """Returns a schema in which objects have no properties but those that it lists."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: closed(value) for key, value in schema.items()}
+    return {"additionalProperties": False, **inner} if isinstance(schema.get("properties"), dict) else inner
 
 
 def missing(wanted, known, path: str = "") -> list[str]:
@@ -219,6 +252,7 @@ def selectors(objects: list[dict]) -> list[str]:
             "PodDisruptionBudget": lambda: spec["selector"],
             "NetworkPolicy": lambda: spec["podSelector"],
             "PodMonitor": lambda: spec["selector"],
+            "InferencePool": lambda: spec["selector"],
         }.get(obj["kind"])
         if selector is None:
             continue
@@ -230,6 +264,13 @@ def selectors(objects: list[dict]) -> list[str]:
         for port in wanted:
             if not all(port in {each["name"] for each in one["ports"]} for one in found):
                 findings.append(f"{name(obj)}: not every pod has the port {port}")
+        numbers = {port["number"] for port in spec.get("targetPorts", [])}
+        if not all(numbers <= {each["containerPort"] for each in one["ports"]} for one in found):
+            findings.append(f"{name(obj)}: not every pod has the ports {sorted(numbers)}")
+    names = {name(obj) for obj in objects}
+    for obj in (obj for obj in objects if obj["kind"] == "HTTPRoute"):
+        backends = [f"{each['kind']}/{each['name']}" for rule in obj["spec"]["rules"] for each in rule["backendRefs"]]
+        findings += [f"{name(obj)}: there is no {each}" for each in backends if each not in names]
     for obj in (obj for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"):
         target = obj["spec"]["scaleTargetRef"]
         work = [work for work in workloads(objects) if name(work) == f"{target['kind']}/{target['name']}"]

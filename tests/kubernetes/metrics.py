@@ -30,11 +30,35 @@ def queries(objects: list[dict]) -> list[tuple[str, str]]:
         if obj["kind"] == "PrometheusRule":
             rules = [rule for group in obj["spec"]["groups"] for rule in group["rules"]]
             found += [(rule["alert"], rule["expr"]) for rule in rules]
-        if obj["kind"] == "ConfigMap" and "baton.json" in obj["data"]:
-            board = json.loads(obj["data"]["baton.json"])
-            found += [(panel["title"], each["expr"]) for panel in board["panels"] for each in panel["targets"]]
+        for board in boards(obj):
+            found += [(panel["title"], each["expr"]) for panel in board["panels"] for each in panel.get("targets", [])]
             found += [(each["name"], each["query"]) for each in board["templating"]["list"]]
     return found
+
+
+def boards(obj: dict) -> list[dict]:
+    """Returns the dashboards of a ConfigMap."""
+    if obj["kind"] != "ConfigMap" or "grafana_dashboard" not in obj["metadata"].get("labels", {}):
+        return []
+    return [json.loads(text) for text in obj["data"].values()]
+
+
+def layout(objects: list[dict]) -> list[str]:
+    """Checks that panels have ids of their own and lie side by side, and that links lead to dashboards that exist."""
+    all_boards = [board for obj in objects for board in boards(obj)]
+    if {board["uid"] for board in all_boards} != {"baton", "baton-workers"}:
+        return ["there are other dashboards than those of the fleet and of workers"]
+    findings = []
+    for board in all_boards:
+        ids = [panel["id"] for panel in board["panels"]]
+        cells = [(at["x"] + x, at["y"] + y) for at in (panel["gridPos"] for panel in board["panels"])
+                 for x in range(at["w"]) for y in range(at["h"])]
+        if len(set(ids)) < len(ids) or len(set(cells)) < len(cells) or max(x for x, _ in cells) >= 24:
+            findings.append(f"{board['title']}: panels share an id or a place")
+        for link in board["links"]:
+            if not any(link["url"].startswith(f"/d/{other['uid']}?") for other in all_boards):
+                findings.append(f"{board['title']}: {link['url']} leads to no dashboard")
+    return findings
 
 
 def check(root: Path, objects: list[dict]) -> list[str]:
@@ -51,23 +75,29 @@ def check(root: Path, objects: list[dict]) -> list[str]:
         for metric, inside in SELECTOR.findall(query):
             used |= set(re.findall(r"(\w+)\s*[=!]~?", inside)) - series.get(metric, set())
         findings += [f"{place}: no series of it has the label {each}" for each in sorted(used - known)]
-    scaled = [metric["pods"]["metric"]["name"] for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"
-              for metric in obj["spec"]["metrics"]]
-    if len(set(scaled)) < 3:
+    scalers = [obj for obj in objects if obj["kind"] == "HorizontalPodAutoscaler"]
+    if len({obj["metadata"]["name"] for obj in scalers}) < 3:
         findings.append("there are fewer autoscalers than components")
-    findings += [f"an autoscaler follows {each}, which there is not" for each in scaled if each not in series]
-    return findings + runbooks(root, objects)
+    for metric in (metric for obj in scalers for metric in obj["spec"]["metrics"]):
+        followed = metric[metric["type"].lower()]["metric"]
+        labels = set(followed.get("selector", {}).get("matchLabels", {}))
+        if followed["name"] not in series or not labels <= series[followed["name"]]:
+            findings.append(f"an autoscaler follows {followed['name']} with the labels {sorted(labels)}, which there is not")
+    return findings + layout(objects) + runbooks(root, objects)
 
 
 def runbooks(root: Path, objects: list[dict]) -> list[str]:
-    """Checks that each alert links to a heading that exists."""
+    """Checks that each alert links to a heading that exists, and stands in the list of alerts."""
     findings = []
+    listed = (root / "docs/operate/monitoring.md").read_text()
     for obj in (obj for obj in objects if obj["kind"] == "PrometheusRule"):
         for rule in (rule for group in obj["spec"]["groups"] for rule in group["rules"]):
             page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
             text = (root / page).read_text() if (root / page).is_file() else ""
             headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-            if not text or (anchor and anchor not in anchors):
+            if anchor not in anchors:
                 findings.append(f"{rule['alert']}: its runbook {page}#{anchor} is not there")
+            if f"`{rule['alert']}`" not in listed:
+                findings.append(f"{rule['alert']} is not in docs/operate/monitoring.md")
     return findings

@@ -11,13 +11,14 @@ const RENDERED: &str = "deploy/kubernetes";
 /// Name of the release, and of the namespace.
 const RELEASE: &str = "baton";
 /// The presets, and the files of values that make each, a later one over an earlier one.
-const PRESETS: [(&str, &[&str]); 6] = [
+const PRESETS: [(&str, &[&str]); 7] = [
     ("cpu-demo", &["cpu-demo"]),
     ("gpu", &["gpu"]),
     ("gpu-rdma", &["gpu-rdma"]),
     ("nvme", &["gpu", "nvme"]),
     ("etcd", &["cpu-demo", "etcd"]),
     ("monitoring", &["cpu-demo", "monitoring"]),
+    ("gateway", &["cpu-demo", "gateway"]),
 ];
 /// First lines of a generated file.
 const HEADER: &str = "# Made by `cargo xtask manifests` from the chart in deploy/helm. Change that instead.\n";
