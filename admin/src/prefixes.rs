@@ -1,5 +1,5 @@
-//! Prefixes on the devices of workers: pinned, unpinned, parked, brought back. A router makes tokens of what an operator
-//! names, and asks one worker or all of them.
+//! Prefixes on the devices of workers: pinned, unpinned, parked, brought back. A router makes tokens of what an
+//! operator names, and asks one worker or all of them.
 
 use crate::cluster::Cluster;
 use crate::fan_out::{ask_all, silence};
