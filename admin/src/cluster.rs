@@ -1,6 +1,6 @@
 //! What the service needs of the process that serves it.
 
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use proto::admin::{Explanation, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use tonic::Status;
 
@@ -23,6 +23,10 @@ pub trait Cluster: Send + Sync + 'static {
 
     /// Explains a request. `None`: it is not known. Errors: the process cannot, or ends.
     fn explain(&self, request: RequestId) -> impl Future<Output = Result<Option<Explanation>, Status>> + Send;
+
+    /// Makes tokens of the prompt of a request, which is the body of one to the API in JSON. Errors: it is none, or the
+    /// process cannot.
+    fn tokens(&self, request: String) -> impl Future<Output = Result<Vec<Token>, Status>> + Send;
 
     /// Asks a worker. Errors: it is not there, or does not answer in [`ANSWER_WAIT`](crate::ANSWER_WAIT).
     fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> impl Future<Output = Result<WorkerAnswer, Status>> + Send;

@@ -52,9 +52,15 @@ pub(crate) async fn tiers(cluster: &Arc<impl Cluster>, workers: &[Worker]) -> Li
 }
 
 /// Asks these workers the same, and returns the answers in their order.
-async fn ask_all(cluster: &Arc<impl Cluster>, workers: &[Worker], what: Ask) -> Vec<(Worker, Result<Answer, Status>)> {
-    let asks: Vec<_> = workers.iter().map(|worker| one(cluster.clone(), worker.clone(), what)).collect();
-    stream::iter(asks).buffered(FAN_OUT).collect().await
+pub(crate) async fn ask_all(
+    cluster: &Arc<impl Cluster>,
+    workers: &[Worker],
+    what: Ask,
+) -> Vec<(Worker, Result<Answer, Status>)> {
+    let (cluster, workers) = (cluster.clone(), workers.to_vec());
+    // What is asked may be long: it is copied when a worker is asked, not before.
+    let asks = stream::iter(workers).map(move |worker| one(cluster.clone(), worker, what.clone()));
+    asks.buffered(FAN_OUT).collect().await
 }
 
 /// Asks one of many.
@@ -66,7 +72,8 @@ fn one(cluster: Arc<impl Cluster>, worker: Worker, what: Ask) -> BoxFuture<'stat
     .boxed()
 }
 
-fn silence(worker: &Worker, answer: Result<Answer, Status>) -> Silence {
+/// Describes a worker that did not answer, or answered something else.
+pub(crate) fn silence(worker: &Worker, answer: Result<Answer, Status>) -> Silence {
     let status = answer.err().unwrap_or_else(|| unexpected(worker));
     Silence { worker: worker.name.clone(), why: status.message().to_owned() }
 }

@@ -1,6 +1,7 @@
 //! The service for browsers: each call is a `POST` of its request in JSON to `/admin/v1/CALL`. What a call streams
 //! comes as server-sent events, the last of which is named `error` where it broke.
 
+use crate::CALL_BYTES_MAX;
 use crate::browsers::Browsers;
 use crate::cluster::Cluster;
 use crate::refusal::{described, refusal};
@@ -20,9 +21,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use tonic::Status;
 
-/// Bytes of a call's body. Above: 413.
-const BODY_BYTES_MAX: usize = 64 << 10;
-
 /// Returns the paths of the service in JSON, for pages that `browsers` lets ask.
 pub fn json_routes(cluster: Arc<impl Cluster>, browsers: &Browsers) -> Router {
     let service = Arc::new(Service::new(cluster));
@@ -35,7 +33,7 @@ pub fn json_routes(cluster: Arc<impl Cluster>, browsers: &Browsers) -> Router {
             }
         }
     });
-    browsers.guard(Router::new().route("/admin/v1/{call}", call.layer(DefaultBodyLimit::max(BODY_BYTES_MAX))))
+    browsers.guard(Router::new().route("/admin/v1/{call}", call.layer(DefaultBodyLimit::max(CALL_BYTES_MAX))))
 }
 
 fn answered(answer: JsonAnswer, key: Option<Key>) -> Response {

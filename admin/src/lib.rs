@@ -6,6 +6,7 @@ mod cluster;
 mod fan_out;
 mod json;
 mod names;
+mod prefixes;
 mod reach;
 mod refusal;
 mod routes;
@@ -22,5 +23,7 @@ pub use reach::{Caller, Certified, Reach};
 pub use routes::{Health, routes};
 pub use tonic::Status;
 
+/// Bytes of a call: enough for a request whose prompt fills a context of a million tokens.
+pub const CALL_BYTES_MAX: usize = 8 << 20;
 /// Time for a worker to answer.
 pub const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(5);

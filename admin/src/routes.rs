@@ -1,5 +1,6 @@
 //! The service beside the other paths of an operations port.
 
+use crate::CALL_BYTES_MAX;
 use crate::cluster::Cluster;
 use crate::reach::{Reach, guard};
 use crate::service::Service;
@@ -37,8 +38,9 @@ pub fn routes(cluster: Arc<impl Cluster>, reach: Reach) -> (Router, Health) {
     // Many clients, Python's among them, ask by its first name alone.
     let reflection_v1alpha = reflection().build_v1alpha().expect("the description was generated");
     let (reporter, health) = health_reporter();
+    let service = AdminServer::new(Service::new(cluster)).max_decoding_message_size(CALL_BYTES_MAX);
     let guarded = Router::new()
-        .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), AdminServer::new(Service::new(cluster)))
+        .route_service(&format!("/{SERVICE_NAME}/{{*call}}"), service)
         .route_service("/grpc.reflection.v1.ServerReflection/{*call}", reflection_v1)
         .route_service("/grpc.reflection.v1alpha.ServerReflection/{*call}", reflection_v1alpha)
         // Of these paths alone: those that nobody has are answered by the server of the port.

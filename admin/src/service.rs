@@ -3,10 +3,11 @@
 use crate::cluster::Cluster;
 use crate::fan_out::{self, ask, unexpected};
 use crate::names::{check_another_decodes, find};
-use crate::snapshots;
+use crate::{prefixes, snapshots};
 use domain::RequestId;
 use futures_util::stream::BoxStream;
 use keys::Key;
+use proto::admin::prefix_ask::Body as PrefixBody;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
@@ -48,6 +49,12 @@ impl<C: Cluster> Service<C> {
             }
             _ => Err(unexpected(&worker)),
         }
+    }
+
+    /// Does this with a prefix at the worker of that name, or at all where there is none.
+    async fn prefix(&self, prefix: Option<Prefix>, worker: &str, what: PrefixBody) -> Answered<PrefixResponse> {
+        let workers = self.workers(worker).await?;
+        prefixes::on_workers(&self.0, &workers, prefix, what).await.map(Response::new)
     }
 
     /// Checks that requests can still be served without this decode worker.
@@ -134,6 +141,26 @@ impl<C: Cluster> Admin for Service<C> {
             Answer::Flushed(flushed) => Ok(Response::new(flushed)),
             _ => Err(unexpected(&worker)),
         }
+    }
+
+    async fn pin_prefix(&self, call: Call<PinPrefixRequest>) -> Answered<PrefixResponse> {
+        let PinPrefixRequest { prefix, worker, seconds } = call.into_inner();
+        self.prefix(prefix, &worker, prefixes::pin(seconds)?).await
+    }
+
+    async fn unpin_prefix(&self, call: Call<UnpinPrefixRequest>) -> Answered<PrefixResponse> {
+        let UnpinPrefixRequest { prefix, worker } = call.into_inner();
+        self.prefix(prefix, &worker, PrefixBody::Unpin(Nothing {})).await
+    }
+
+    async fn park_prefix(&self, call: Call<ParkPrefixRequest>) -> Answered<PrefixResponse> {
+        let ParkPrefixRequest { prefix, worker } = call.into_inner();
+        self.prefix(prefix, &worker, PrefixBody::Park(Nothing {})).await
+    }
+
+    async fn unpark_prefix(&self, call: Call<UnparkPrefixRequest>) -> Answered<PrefixResponse> {
+        let UnparkPrefixRequest { prefix, worker } = call.into_inner();
+        self.prefix(prefix, &worker, PrefixBody::Unpark(Nothing {})).await
     }
 
     async fn get_log_filter(&self, _: Call<GetLogFilterRequest>) -> Answered<LogFilter> {

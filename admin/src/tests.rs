@@ -8,7 +8,7 @@ use crate::{Cluster, Status};
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, VIA};
 use axum::http::{self, HeaderMap, HeaderName, HeaderValue};
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use futures_util::StreamExt;
 use keys::{KeyEntry, KeyFile, KeyHash, Keys};
 use proto::admin::worker_answer::Body as Answer;
@@ -56,6 +56,11 @@ impl Cluster for Played {
         Ok((request == RequestId(0xff)).then(Explanation::default))
     }
 
+    async fn tokens(&self, request: String) -> Result<Vec<Token>, Status> {
+        // A token for each letter.
+        Ok(request.bytes().map(Token::from).collect())
+    }
+
     async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {
         if worker == WorkerId(3) {
             return Err(Status::deadline_exceeded("it stands still"));
@@ -75,7 +80,15 @@ impl Cluster for Played {
                 let tier = Tier { worker: worker.id, tier: "device".to_owned(), ..Tier::default() };
                 Answer::Tiers(ListTiersResponse { tiers: vec![tier], silent: Vec::new() })
             }
-            Ask::Flush(_) => Answer::Refused("not now".to_owned()),
+            // The first one knows nothing of prefixes.
+            Ask::Flush(_) | Ask::Prefix(_) if worker.id == 1 => Answer::Refused("not now".to_owned()),
+            Ask::Prefix(PrefixAsk { tokens, body, .. }) => Answer::Prefix(WorkerPrefix {
+                worker_name: worker.name.clone(),
+                outcome: PrefixOutcome::Done.into(),
+                tokens: tokens.len() as u32,
+                pinned: matches!(body, Some(prefix_ask::Body::Pin(_))),
+                ..WorkerPrefix::default()
+            }),
             _ => Answer::Lanes(ListLanesResponse::default()),
         };
         Ok(WorkerAnswer { body: Some(body) })
@@ -312,6 +325,8 @@ async fn every_call_is_answered_in_json() {
     let seen: Vec<_> = snapshots.take(2).map(|snapshot| snapshot.expect("it looks")).collect().await;
     assert!(seen.iter().all(|seen| seen.starts_with(br#"{"workers":[{"id":1,"name":"p","#)), "{seen:?}");
     // What the service has, a page can ask, and the other way round.
+    let pinned = call("PinPrefix", r#"{"prefix":{"request":"abc"},"worker":"d"}"#).await.expect("it is done");
+    assert_eq!((&pinned["workers"][0]["outcome"], &pinned["workers"][0]["tokens"]), (&"done".into(), &3.into()));
     let methods = ["ListWorkers", "ListLanes", "ListTiers", "ListModels", "ListRequests", "GetLogFilter", "Dump"];
     for name in methods {
         let answer = call(name, "{}").await;
@@ -388,6 +403,36 @@ async fn changes_reach_the_worker_and_the_last_decode_worker_takes_force() {
     let flush = FlushWorkerRequest { worker: "p".to_owned() };
     let refused = service.flush_worker(Call::new(flush)).await.expect_err("it refuses");
     assert_eq!((refused.code(), refused.message()), (Code::FailedPrecondition, "p: not now"));
+}
+
+#[tokio::test]
+async fn each_worker_says_what_became_of_a_prefix() {
+    let service = played();
+    let prefix = || Some(Prefix { request: "abc".to_owned(), tenant: String::new() });
+    let pin =
+        |seconds, worker: &str| Call::new(PinPrefixRequest { prefix: prefix(), worker: worker.to_owned(), seconds });
+    let all = service.pin_prefix(pin(0, "")).await.expect("one does it").into_inner();
+    assert_eq!((all.prompt_tokens, all.silent.len(), all.silent[0].worker.as_str()), (3, 1, "w1"));
+    let outcomes: Vec<_> = all.workers.iter().map(|it| (it.worker_name.as_str(), it.outcome(), it.tokens)).collect();
+    assert_eq!(outcomes, [("p", PrefixOutcome::Refused, 0), ("d", PrefixOutcome::Done, 3)]);
+    assert!(all.workers[0].why.contains("not now") && all.workers[1].pinned, "{all:?}");
+    let one = |worker: &str| worker.to_owned();
+    let unpin = Call::new(UnpinPrefixRequest { prefix: prefix(), worker: one("d") });
+    let park = Call::new(ParkPrefixRequest { prefix: prefix(), worker: one("d") });
+    let unpark = Call::new(UnparkPrefixRequest { prefix: prefix(), worker: one("d") });
+    for answer in
+        [service.unpin_prefix(unpin).await, service.park_prefix(park).await, service.unpark_prefix(unpark).await]
+    {
+        let answer = answer.expect("it is done").into_inner();
+        assert_eq!((answer.workers.len(), answer.workers[0].pinned), (1, false));
+    }
+    let error = async |call| service.pin_prefix(call).await.expect_err("it cannot be").code();
+    assert_eq!(error(pin(PIN_MAX.as_secs(), "nobody")).await, Code::NotFound);
+    assert_eq!(error(pin(PIN_MAX.as_secs() + 1, "d")).await, Code::InvalidArgument);
+    assert_eq!(error(Call::new(PinPrefixRequest::default())).await, Code::InvalidArgument);
+    let none = Service::new(Arc::new(Played(Mutex::default())));
+    let error = none.pin_prefix(pin(0, "")).await.expect_err("there is no worker");
+    assert_eq!((error.code(), error.message()), (Code::Unavailable, "no worker is up"));
 }
 
 #[tokio::test]

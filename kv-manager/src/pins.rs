@@ -107,6 +107,11 @@ impl PinTable {
         self.counts[usize::from(group.0)].contains_key(&hash)
     }
 
+    /// Returns whether the prefix that ends with `last` is pinned.
+    pub(crate) fn has(&self, last: BlockHash) -> bool {
+        self.pins.contains_key(&last)
+    }
+
     /// Returns the number of pins.
     pub(crate) fn len(&self) -> usize {
         self.pins.len()

@@ -5,8 +5,9 @@ pub use calls::JsonAnswer;
 pub use generated::admin_client::AdminClient;
 pub use generated::admin_server::{Admin, AdminServer, SERVICE_NAME};
 pub use generated::*;
-pub use json::{candidate_kind_name, request_state_name, role_name, worker_state_name};
+pub use json::{candidate_kind_name, prefix_outcome_name, request_state_name, role_name, worker_state_name};
 pub use prost::{DecodeError, Message};
+use std::time::Duration;
 
 mod calls;
 mod json;
@@ -17,3 +18,8 @@ mod generated;
 
 /// Describes the service to clients that ask for it (`grpc.reflection.v1`): a `FileDescriptorSet`.
 pub const DESCRIPTION: &[u8] = include!("generated/baton.admin.v1.descriptor.rs");
+
+/// The longest duration of a pin. A prefix can be pinned again.
+pub const PIN_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The duration of a pin where none is asked for.
+pub const PIN_DEFAULT: Duration = Duration::from_secs(24 * 3600);

@@ -213,6 +213,17 @@ impl ApiError {
         }
     }
 
+    /// Returns it as the answer to a call of an operator.
+    pub(crate) fn to_admin(&self) -> admin::Status {
+        let message = self.message.clone();
+        match self.kind {
+            Kind::Request => admin::Status::invalid_argument(message),
+            Kind::Load | Kind::Limit => admin::Status::resource_exhausted(message),
+            Kind::Service if self.status == StatusCode::SERVICE_UNAVAILABLE => admin::Status::unavailable(message),
+            Kind::Service => admin::Status::internal(message),
+        }
+    }
+
     /// Returns its `code`, if it has one.
     pub(crate) fn code(&self) -> Option<&'static str> {
         self.code

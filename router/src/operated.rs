@@ -1,30 +1,37 @@
 //! The router as the admin service sees it: its brain answers, and passes on what is asked of workers.
 
+use crate::api::{Limits, prefix};
 use crate::brain::{AskError, Note, OperatorNote};
 use crate::http::App;
 use admin::{ANSWER_WAIT, Cluster, Status};
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use proto::admin::{Explanation, Message, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
+/// Prefixes that are made tokens of at once; more wait. Each may take a processor for seconds.
+const TOKENIZED_AT_ONCE: usize = 1;
+
 /// A router for operators.
-pub(crate) struct Operated(Arc<App>);
+pub(crate) struct Operated {
+    app: Arc<App>,
+    tokenizes: Arc<Semaphore>,
+}
 
 impl Operated {
     pub(crate) fn new(app: Arc<App>) -> Self {
-        Self(app)
+        Self { app, tokenizes: Arc::new(Semaphore::new(TOKENIZED_AT_ONCE)) }
     }
 
     /// Asks the brain. `None`: no worker has been up yet, so that there is no brain to ask. Errors: the router ends.
     async fn brain<T>(&self, note: impl FnOnce(oneshot::Sender<T>) -> OperatorNote) -> Result<Option<T>, Status> {
-        if self.0.service.borrow().is_none() {
+        if self.app.service.borrow().is_none() {
             return Ok(None);
         }
         let ends = || Status::unavailable("the router ends");
         let (reply, answer) = oneshot::channel();
-        self.0.notes.send(Note::Operator(note(reply))).await.map_err(|_| ends())?;
+        self.app.notes.send(Note::Operator(note(reply))).await.map_err(|_| ends())?;
         answer.await.map(Some).map_err(|_| ends())
     }
 }
@@ -34,7 +41,7 @@ impl Cluster for Operated {
 
     async fn workers(&self) -> Result<Vec<Worker>, Status> {
         let mut workers = self.brain(OperatorNote::Workers).await?.unwrap_or_default();
-        workers.iter_mut().for_each(|worker| worker.model.clone_from(&self.0.card.name));
+        workers.iter_mut().for_each(|worker| worker.model.clone_from(&self.app.card.name));
         Ok(workers)
     }
 
@@ -47,7 +54,7 @@ impl Cluster for Operated {
     }
 
     async fn models(&self) -> Result<Vec<Model>, Status> {
-        let App { card, service, .. } = &*self.0;
+        let App { card, service, .. } = &*self.app;
         let served = service.borrow().map(|service| service.served);
         Ok(vec![Model {
             name: card.name.clone(),
@@ -66,6 +73,22 @@ impl Cluster for Operated {
 
     async fn explain(&self, request: RequestId) -> Result<Option<Explanation>, Status> {
         Ok(self.brain(|reply| OperatorNote::Explain(request, reply)).await?.flatten())
+    }
+
+    async fn tokens(&self, request: String) -> Result<Vec<Token>, Status> {
+        let app = self.app.clone();
+        let service = app.service().map_err(|error| error.to_admin())?;
+        let limits = Limits::of(&app.config.limits.borrow(), &service);
+        let turn = self.tokenizes.clone().acquire_owned().await.expect("it is never closed");
+        // An operator that goes meanwhile does not stop it, so it keeps its turn until its end.
+        let read = move || {
+            let tokens = prefix(request.as_bytes(), &app.card, &limits);
+            drop(turn);
+            tokens
+        };
+        let tokens = tokio::task::spawn_blocking(read).await;
+        let failed = |error| Status::internal(format!("reading the request failed: {error}"));
+        Ok(tokens.map_err(failed)?.map_err(|error| error.to_admin())?.to_vec())
     }
 
     async fn ask(&self, worker: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {

@@ -1,8 +1,7 @@
 //! Prompts whose prefixes lie in a tier, and a worker that is short of room for them.
 
-use super::commands::{ask, prefix, small};
+use super::commands::{ask, small};
 use super::*;
-use worker::{Answer, Command};
 
 const PROMPTS: u64 = 6;
 /// Tokens that a prompt of 40 can have from a cache: full blocks of four, and the last token is computed.
@@ -19,8 +18,7 @@ fn prompts_that_come_together_are_not_computed_for_want_of_room() {
     let asked = |id: u64| Asked::new(id, prompt(40, (id % 100) as u32), 4);
     for id in 1..=PROMPTS {
         ask(&mut cluster, &asked(id));
-        let park = || Command::Park { prefix: prefix("", &asked(id).prompt) };
-        cluster.until("it to be parked", |cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 });
+        cluster.until("it to be parked", |cluster| cluster.park(DECODE, "", &asked(id).prompt) == 0);
     }
     let again: Vec<Asked> = (101..=100 + PROMPTS).map(asked).collect();
     again.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));

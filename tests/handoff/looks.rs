@@ -1,13 +1,12 @@
 //! However much comes in, a step that has ended is seen, and the next one begins.
 
-use crate::commands::prefix;
 use crate::{Cluster, finish, options};
 use domain::session::Assignment;
+use proto::admin::WorkerAsk;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use tests::cluster::{Asked, DECODE, prompt};
-use worker::Command;
 
 /// Events that come as soon as a step runs.
 const EVENTS: u64 = 1000;
@@ -27,8 +26,7 @@ fn the_device_is_looked_at_between_events() {
         let _ = counts.send(handled.load(Ordering::Relaxed));
         for _ in 0..EVENTS {
             let handled = handled.clone();
-            let nothing = Command::Unpin { prefix: prefix("", &[]) };
-            assert!(input.command(nothing, move |_| count(&handled)), "there is room");
+            assert!(input.ask(WorkerAsk { body: None }, move |_| count(&handled)), "there is room");
         }
         knobs.upgrade().expect("the device is there").looks.store(LOOKS, Ordering::Relaxed);
     };

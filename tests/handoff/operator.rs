@@ -4,13 +4,31 @@ use super::commands::{ask, small};
 use super::*;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
-use proto::admin::{Nothing, Role, Worker, WorkerState};
+use proto::admin::{Nothing, Role, Tier, Worker, WorkerState};
 
 fn state(cluster: &Cluster, ask: Ask) -> Worker {
     match cluster.ask(DECODE, ask).body {
         Some(Answer::State(worker)) => worker,
         other => panic!("{other:?}"),
     }
+}
+
+fn tiers(cluster: &Cluster) -> Vec<Tier> {
+    match cluster.ask(DECODE, Ask::Tiers(Nothing {})).body {
+        Some(Answer::Tiers(tiers)) => tiers.tiers,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The worker's device.
+pub(crate) fn device(cluster: &Cluster) -> Tier {
+    tiers(cluster).into_iter().find(|tier| tier.tier == "device").expect("it is there")
+}
+
+/// What was looked for in the worker's tiers, and found there.
+pub(crate) fn below(cluster: &Cluster) -> Vec<(String, u64)> {
+    let below = tiers(cluster).into_iter().filter(|tier| tier.tier != "device");
+    below.map(|tier| (tier.tier, tier.hits)).collect()
 }
 
 /// Submits a request that is refused, and returns why.
@@ -56,10 +74,6 @@ fn what_nothing_holds_is_flushed_and_counted() {
     let mut cluster = small();
     let request = |id| Asked::new(id, prompt(30, 1), 4);
     ask(&mut cluster, &request(1));
-    let device = |cluster: &Cluster| match cluster.ask(DECODE, Ask::Tiers(Nothing {})).body {
-        Some(Answer::Tiers(tiers)) => tiers.tiers.into_iter().find(|tier| tier.tier == "device").expect("it is there"),
-        other => panic!("{other:?}"),
-    };
     let before = device(&cluster);
     assert!(before.blocks > 0 && before.bytes > 0 && before.blocks_max == 24, "{before:?}");
     let Some(Answer::Flushed(flushed)) = cluster.ask(DECODE, Ask::Flush(Nothing {})).body else { panic!("no flush") };

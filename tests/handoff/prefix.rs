@@ -1,6 +1,5 @@
 //! The beginning of a prompt comes from a worker that has it cached, and is computed where that comes to nothing.
 
-use crate::commands::prefix;
 use crate::peer::Peer;
 use crate::{Cluster, check, finish, options, settle_cancelled};
 use domain::handoff::{Ask, Offer, PeerBody};
@@ -8,7 +7,6 @@ use domain::session::{Assignment, Holder};
 use domain::{Epoch, Incarnation, LeaseId, SamplingParams, WorkerId};
 use std::time::Duration;
 use tests::cluster::{Asked, DECODE, Options, PREFILL, prompt};
-use worker::{Answer, Command};
 
 /// A peer that the test plays.
 const STRANGER: WorkerId = WorkerId(9);
@@ -47,9 +45,8 @@ fn parked_at_decode(cluster: &mut Cluster) -> Asked {
     cluster.submit(DECODE, &first, Assignment::Whole);
     finish(cluster, std::slice::from_ref(&first));
     let said = [first.prompt.clone(), cluster.expected(&first, 0)].concat();
-    let park = || Command::Park { prefix: prefix("", &said) };
-    assert_eq!(cluster.command(DECODE, park()), Answer::Parked { blocks: 17 });
-    cluster.until("all of it to be parked", |cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 });
+    assert_eq!(cluster.park(DECODE, "", &said), 17);
+    cluster.until("all of it to be parked", |cluster| cluster.park(DECODE, "", &said) == 0);
     let turn = [said, prompt(11, 3)].concat();
     Asked { holder: held_by(DECODE, 68), ..Asked::new(3, turn, 10) }
 }

@@ -1,11 +1,9 @@
 //! Tenants and the tiers below the device, where what one computed lies beside what others did: on disk, in slabs
 //! of other workers of the host, and in a store.
 
-use super::commands::prefix;
 use super::*;
 use crate::store::{BUCKET, Store};
 use domain::WorkerId;
-use worker::{Answer, Command};
 
 /// The decode worker of the second pair.
 const OTHER: WorkerId = WorkerId(3);
@@ -38,9 +36,8 @@ fn check(options: Options, first: WorkerId, then: WorkerId) {
     for number in 1..=PROMPTS {
         ask(&mut cluster, first, id(), "one", number);
         // What it has on the device leaves that.
-        let park = || Command::Park { prefix: prefix("one", &prompt(30, number)) };
         if first == then {
-            cluster.until("it to be parked", |cluster| cluster.command(first, park()) == Answer::Parked { blocks: 0 });
+            cluster.until("it to be parked", |cluster| cluster.park(first, "one", &prompt(30, number)) == 0);
         }
     }
     let came = (1..=PROMPTS).find(|&number| {

@@ -8,7 +8,6 @@ use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use std::sync::Arc;
 use tests::cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
-use worker::{Answer, Command, Prefix};
 
 const BLOCK: u32 = 16;
 /// Output tokens of each request.
@@ -175,10 +174,7 @@ fn check_asked(model: &Model) {
         cluster.submit(DECODE, request, Assignment::Whole);
         cluster.wait_end(request);
         let said = [request.prompt.clone(), cluster.text(request, 0)].concat();
-        let prefix = Prefix { tenant: String::new(), tokens: said.clone() };
-        let park = || Command::Park { prefix: prefix.clone() };
-        let parked = |cluster: &Cluster| cluster.command(DECODE, park()) == Answer::Parked { blocks: 0 };
-        cluster.until("all of it to be parked", parked);
+        cluster.until("all of it to be parked", |cluster| cluster.park(DECODE, "", &said) == 0);
 
         // The last token was never computed with.
         let tokens = (said.len() as u32 - 1) / BLOCK * BLOCK;

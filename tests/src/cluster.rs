@@ -8,7 +8,7 @@ use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use proto::admin::worker_ask::Body as Ask;
-use proto::admin::{WorkerAnswer, WorkerAsk};
+use proto::admin::{Nothing, PrefixAsk, WorkerAnswer, WorkerAsk, WorkerPrefix, prefix_ask, worker_answer};
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,9 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tiers::{DiskConfig, HostConfig, Shared, StoreConfig, TierParts, open_disk_tier, open_host_tier, open_object_tier};
 use transport::{Hub, ObjectCredentials};
-use worker::{
-    Answer, Clock, Command, Inbox, OUTBOX_BYTES, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts,
-};
+use worker::{Clock, Inbox, OUTBOX_BYTES, SessionInput, Worker, WorkerConfig, WorkerInput, WorkerParts};
 use worker::{agent_config, inbox, join};
 
 /// The first prefill worker. All prefill workers have even ids.
@@ -280,14 +278,18 @@ impl Cluster {
         assert!(self.workers[&to].1.try_send(proto::session::encode_to_worker(message)));
     }
 
-    /// What a worker answers to a command.
-    pub fn command(&self, to: WorkerId, command: Command) -> Answer {
-        let (reply, answer) = channel();
-        let taken = self.workers[&to].0.input().command(command, move |said| {
-            let _ = reply.send(said);
-        });
-        assert!(taken, "the worker takes a command");
-        answer.recv_timeout(PATIENCE).expect("the worker answers")
+    /// What a worker does with a prefix of a tenant's when an operator asks it.
+    pub fn prefix(&self, to: WorkerId, tenant: &str, tokens: &[Token], what: prefix_ask::Body) -> WorkerPrefix {
+        let ask = PrefixAsk { tenant: tenant.to_owned(), tokens: tokens.to_vec(), body: Some(what) };
+        match self.ask(to, Ask::Prefix(ask)).body {
+            Some(worker_answer::Body::Prefix(prefix)) => prefix,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// How many blocks of a tenant's prefix leave the device when an operator parks it.
+    pub fn park(&self, to: WorkerId, tenant: &str, tokens: &[Token]) -> u32 {
+        self.prefix(to, tenant, tokens, prefix_ask::Body::Park(Nothing {})).blocks
     }
 
     /// What a worker answers to an operator at its own port.

@@ -1,6 +1,5 @@
 //! The inbox of a worker: the one way into its thread.
 
-use crate::commands::{Answer, Command};
 use crate::config::{INBOX_AGENT_BYTES_MAX, INBOX_BYTES_MAX};
 use crate::memory::Pool;
 use crate::outbox::SessionSend;
@@ -38,13 +37,6 @@ pub enum Inbound {
     Agent(AgentEvent),
     /// From a tier.
     Tier(TierEvent),
-    /// From an operator.
-    Command {
-        /// What is asked.
-        command: Command,
-        /// Takes the answer, without waiting.
-        reply: Box<dyn FnOnce(Answer) + Send>,
-    },
     /// From an operator at this process.
     Operator {
         /// What is asked.
@@ -79,7 +71,7 @@ struct Waiting {
 #[derive(Clone)]
 pub struct WorkerInput {
     sender: Sender<Waiting>,
-    /// For messages of routers, and for commands.
+    /// For messages of routers, and for what operators ask.
     pub(crate) routers: Room,
     /// For what the agent tells.
     agent: Room,
@@ -154,13 +146,6 @@ impl WorkerInput {
     /// Passes on what a tier reports.
     pub fn tier_event(&self, event: TierEvent) {
         self.put(Inbound::Tier(event), None);
-    }
-
-    /// Asks for something; `reply` takes the answer in the worker's thread, and must not wait there. `false`:
-    /// there is no room, or the worker has ended.
-    pub fn command(&self, command: Command, reply: impl FnOnce(Answer) + Send + 'static) -> bool {
-        let command = Inbound::Command { command, reply: Box::new(reply) };
-        self.routers.try_take(0, 0).is_some_and(|share| self.put(command, Some(share)))
     }
 
     /// Asks what a router may ask over its session; `reply` takes the answer in the worker's thread, and must not wait

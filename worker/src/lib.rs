@@ -3,7 +3,6 @@
 mod acquaintance;
 mod attempts;
 mod clock;
-mod commands;
 mod config;
 mod fetches;
 mod inbox;
@@ -33,7 +32,6 @@ mod transport;
 
 pub use attempts::Attempt;
 pub use clock::Clock;
-pub use commands::{Answer, Command, PIN_MAX, Prefix};
 pub use config::{OUTBOX_BYTES, WorkerConfig};
 pub use fetches::{FetchKind, FetchProgress, Fetches};
 pub use inbox::{Inbound, Inbox, SessionInput, WorkerInput, inbox};

@@ -11,7 +11,7 @@
 //! 3. Reads end one by one ([`tier_events`]). Each block is cached when all its records are there, and prompts whose
 //!    part is complete continue. A prompt that is computed meanwhile meets its load ([`two_ended_load`]).
 //!
-//! Prefixes that other workers ask for are loaded, too ([`peer_loads`]).
+//! Prefixes that other workers or operators ask for are loaded, too ([`prefix_loads`]).
 //!
 //! Deliberately absent: what moves the bytes, which is the crate `tiers`; which blocks are worth keeping, which is
 //! decided in `kv-manager`.
@@ -20,8 +20,8 @@ mod lift_queue;
 mod lifts;
 mod loader;
 mod loads;
-mod peer_loads;
 mod policy;
+mod prefix_loads;
 mod prompt_loads;
 mod store_lookup;
 #[cfg(test)]
@@ -32,4 +32,5 @@ mod two_ended_load;
 pub(crate) use lift_queue::Lifts;
 pub(crate) use loader::{Loader, predicted_load_s};
 pub(crate) use loads::Loads;
+pub(crate) use prefix_loads::Unparking;
 pub(crate) use two_ended_load::Pace;

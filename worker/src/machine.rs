@@ -28,6 +28,7 @@ mod events;
 #[cfg(feature = "explore")]
 mod explore;
 mod operator;
+mod prefixes;
 mod step;
 mod submit;
 

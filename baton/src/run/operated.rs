@@ -2,7 +2,7 @@
 
 use admin::{ANSWER_WAIT, Cluster, Status};
 use domain::session::{PROTOCOL, Served};
-use domain::{RequestId, WorkerId};
+use domain::{RequestId, Token, WorkerId};
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{Attempt, Explanation, Model, Nothing, Request, Worker, WorkerAnswer, WorkerAsk};
@@ -82,6 +82,10 @@ impl Cluster for OperatedWorker {
     async fn explain(&self, _: RequestId) -> Result<Option<Explanation>, Status> {
         let why = "a worker does not choose who serves a request: ask the router (router.ops_listen)";
         Err(Status::failed_precondition(why))
+    }
+
+    async fn tokens(&self, _: String) -> Result<Vec<Token>, Status> {
+        Err(Status::failed_precondition("a worker has no tokenizer: ask the router (router.ops_listen)"))
     }
 
     async fn ask(&self, _: WorkerId, ask: WorkerAsk) -> Result<WorkerAnswer, Status> {

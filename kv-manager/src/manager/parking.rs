@@ -41,6 +41,11 @@ impl KvManager {
         parked
     }
 
+    /// Returns whether there is a tier to park in.
+    pub fn can_park(&self) -> bool {
+        self.parking_tier().is_some()
+    }
+
     /// Returns the lowest tier of this host that is open.
     fn parking_tier(&self) -> Option<Tier> {
         [Tier::Disk, Tier::Host]

@@ -44,6 +44,11 @@ impl KvManager {
         chain.last().is_some_and(|&last| self.end_pin(last))
     }
 
+    /// Returns whether exactly this prefix is pinned.
+    pub fn is_pinned(&self, chain: &[BlockHash]) -> bool {
+        chain.last().is_some_and(|&last| self.pins.has(last))
+    }
+
     /// Ends the pins that have lapsed by now. How many.
     pub fn expire_pins(&mut self, now: Time) -> usize {
         let before = self.pins.len();

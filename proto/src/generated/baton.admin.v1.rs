@@ -134,6 +134,8 @@ pub struct Tier {
     pub misses: u64,
     #[prost(uint64, tag = "10")]
     pub evictions: u64,
+    #[prost(uint64, tag = "11")]
+    pub pinned: u64,
 }
 #[derive(serde::Serialize)]
 #[derive(serde::Deserialize)]
@@ -299,6 +301,89 @@ pub struct FlushWorkerRequest {
 pub struct FlushWorkerResponse {
     #[prost(uint64, tag = "1")]
     pub blocks: u64,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Prefix {
+    #[prost(string, tag = "1")]
+    pub request: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinPrefixRequest {
+    #[prost(message, optional, tag = "1")]
+    pub prefix: ::core::option::Option<Prefix>,
+    #[prost(string, tag = "2")]
+    pub worker: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub seconds: u64,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnpinPrefixRequest {
+    #[prost(message, optional, tag = "1")]
+    pub prefix: ::core::option::Option<Prefix>,
+    #[prost(string, tag = "2")]
+    pub worker: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ParkPrefixRequest {
+    #[prost(message, optional, tag = "1")]
+    pub prefix: ::core::option::Option<Prefix>,
+    #[prost(string, tag = "2")]
+    pub worker: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnparkPrefixRequest {
+    #[prost(message, optional, tag = "1")]
+    pub prefix: ::core::option::Option<Prefix>,
+    #[prost(string, tag = "2")]
+    pub worker: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PrefixResponse {
+    #[prost(uint32, tag = "1")]
+    pub prompt_tokens: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub workers: ::prost::alloc::vec::Vec<WorkerPrefix>,
+    #[prost(message, repeated, tag = "3")]
+    pub silent: ::prost::alloc::vec::Vec<Silence>,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WorkerPrefix {
+    #[prost(uint32, tag = "1")]
+    pub worker: u32,
+    #[prost(string, tag = "2")]
+    pub worker_name: ::prost::alloc::string::String,
+    #[prost(enumeration = "PrefixOutcome", tag = "3")]
+    #[serde(serialize_with = "super::json::prefix_outcome")]
+    pub outcome: i32,
+    #[prost(string, tag = "4")]
+    pub why: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "5")]
+    pub tokens: u32,
+    #[prost(uint32, tag = "6")]
+    pub device_tokens: u32,
+    #[prost(uint32, tag = "7")]
+    pub blocks: u32,
+    #[prost(bool, tag = "8")]
+    pub pinned: bool,
 }
 #[derive(serde::Serialize)]
 #[derive(serde::Deserialize)]
@@ -475,15 +560,15 @@ pub struct Size {
     pub entries: u64,
 }
 #[derive(serde::Serialize)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WorkerAsk {
-    #[prost(oneof = "worker_ask::Body", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "worker_ask::Body", tags = "1, 2, 3, 4, 5, 6, 7, 10")]
     pub body: ::core::option::Option<worker_ask::Body>,
 }
 /// Nested message and enum types in `WorkerAsk`.
 pub mod worker_ask {
     #[derive(serde::Serialize)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Body {
         #[prost(bool, tag = "1")]
         Drain(bool),
@@ -499,6 +584,33 @@ pub mod worker_ask {
         Dump(super::Nothing),
         #[prost(message, tag = "7")]
         State(super::Nothing),
+        #[prost(message, tag = "10")]
+        Prefix(super::PrefixAsk),
+    }
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PrefixAsk {
+    #[prost(string, tag = "1")]
+    pub tenant: ::prost::alloc::string::String,
+    #[prost(uint32, repeated, tag = "2")]
+    pub tokens: ::prost::alloc::vec::Vec<u32>,
+    #[prost(oneof = "prefix_ask::Body", tags = "3, 4, 5, 6")]
+    pub body: ::core::option::Option<prefix_ask::Body>,
+}
+/// Nested message and enum types in `PrefixAsk`.
+pub mod prefix_ask {
+    #[derive(serde::Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Body {
+        #[prost(uint64, tag = "3")]
+        Pin(u64),
+        #[prost(message, tag = "4")]
+        Unpin(super::Nothing),
+        #[prost(message, tag = "5")]
+        Park(super::Nothing),
+        #[prost(message, tag = "6")]
+        Unpark(super::Nothing),
     }
 }
 #[derive(serde::Serialize)]
@@ -507,7 +619,7 @@ pub struct Nothing {}
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WorkerAnswer {
-    #[prost(oneof = "worker_answer::Body", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "worker_answer::Body", tags = "1, 2, 3, 4, 5, 6, 10")]
     pub body: ::core::option::Option<worker_answer::Body>,
 }
 /// Nested message and enum types in `WorkerAnswer`.
@@ -527,6 +639,8 @@ pub mod worker_answer {
         Dump(super::WorkerDump),
         #[prost(string, tag = "6")]
         Refused(::prost::alloc::string::String),
+        #[prost(message, tag = "10")]
+        Prefix(super::WorkerPrefix),
     }
 }
 #[derive(serde::Serialize)]
@@ -679,6 +793,39 @@ impl Subject {
 #[derive(serde::Serialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
+pub enum PrefixOutcome {
+    Unspecified = 0,
+    Done = 1,
+    Unchanged = 2,
+    Refused = 3,
+}
+impl PrefixOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PREFIX_OUTCOME_UNSPECIFIED",
+            Self::Done => "PREFIX_OUTCOME_DONE",
+            Self::Unchanged => "PREFIX_OUTCOME_UNCHANGED",
+            Self::Refused => "PREFIX_OUTCOME_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PREFIX_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "PREFIX_OUTCOME_DONE" => Some(Self::Done),
+            "PREFIX_OUTCOME_UNCHANGED" => Some(Self::Unchanged),
+            "PREFIX_OUTCOME_REFUSED" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
 pub enum CandidateKind {
     Unspecified = 0,
     Prefill = 1,
@@ -742,6 +889,18 @@ pub async fn call_in_json<T: admin_server::Admin>(
         }
         "FlushWorker" => {
             super::calls::one(service.flush_worker(super::calls::read(body)?).await?)
+        }
+        "PinPrefix" => {
+            super::calls::one(service.pin_prefix(super::calls::read(body)?).await?)
+        }
+        "UnpinPrefix" => {
+            super::calls::one(service.unpin_prefix(super::calls::read(body)?).await?)
+        }
+        "ParkPrefix" => {
+            super::calls::one(service.park_prefix(super::calls::read(body)?).await?)
+        }
+        "UnparkPrefix" => {
+            super::calls::one(service.unpark_prefix(super::calls::read(body)?).await?)
         }
         "GetLogFilter" => {
             super::calls::one(service.get_log_filter(super::calls::read(body)?).await?)
@@ -1073,6 +1232,95 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("baton.admin.v1.Admin", "FlushWorker"));
             self.inner.unary(req, path, codec).await
         }
+        /// Keeps a prefix, such as a system prompt, on the device for a while, from when it is there. It is not computed for
+        /// this. Of a router alone, as the next three.
+        pub async fn pin_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PinPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/PinPrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "PinPrefix"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends the pin of exactly this prefix.
+        pub async fn unpin_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UnpinPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/UnpinPrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "UnpinPrefix"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Moves what nothing uses of a prefix, such as a conversation, off the device, to the lowest tier of the host.
+        pub async fn park_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ParkPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/ParkPrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "ParkPrefix"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Begins to load what tiers have of a prefix to the device, ahead of its next turn.
+        pub async fn unpark_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UnparkPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baton.admin.v1.Admin/UnparkPrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baton.admin.v1.Admin", "UnparkPrefix"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Of the process that is asked.
         pub async fn get_log_filter(
             &mut self,
@@ -1244,6 +1492,27 @@ pub mod admin_server {
             tonic::Response<super::FlushWorkerResponse>,
             tonic::Status,
         >;
+        /// Keeps a prefix, such as a system prompt, on the device for a while, from when it is there. It is not computed for
+        /// this. Of a router alone, as the next three.
+        async fn pin_prefix(
+            &self,
+            request: tonic::Request<super::PinPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status>;
+        /// Ends the pin of exactly this prefix.
+        async fn unpin_prefix(
+            &self,
+            request: tonic::Request<super::UnpinPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status>;
+        /// Moves what nothing uses of a prefix, such as a conversation, off the device, to the lowest tier of the host.
+        async fn park_prefix(
+            &self,
+            request: tonic::Request<super::ParkPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status>;
+        /// Begins to load what tiers have of a prefix to the device, ahead of its next turn.
+        async fn unpark_prefix(
+            &self,
+            request: tonic::Request<super::UnparkPrefixRequest>,
+        ) -> std::result::Result<tonic::Response<super::PrefixResponse>, tonic::Status>;
         /// Of the process that is asked.
         async fn get_log_filter(
             &self,
@@ -1762,6 +2031,180 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = FlushWorkerSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/PinPrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct PinPrefixSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::PinPrefixRequest>
+                    for PinPrefixSvc<T> {
+                        type Response = super::PrefixResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PinPrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::pin_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PinPrefixSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/UnpinPrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnpinPrefixSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::UnpinPrefixRequest>
+                    for UnpinPrefixSvc<T> {
+                        type Response = super::PrefixResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UnpinPrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::unpin_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnpinPrefixSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/ParkPrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct ParkPrefixSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ParkPrefixRequest>
+                    for ParkPrefixSvc<T> {
+                        type Response = super::PrefixResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ParkPrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::park_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ParkPrefixSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baton.admin.v1.Admin/UnparkPrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnparkPrefixSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::UnparkPrefixRequest>
+                    for UnparkPrefixSvc<T> {
+                        type Response = super::PrefixResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UnparkPrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::unpark_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnparkPrefixSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -50,7 +50,7 @@ impl Endpoint {
     }
 
     /// Returns the field that holds the prompt.
-    fn prompt_field(self) -> &'static str {
+    pub(super) fn prompt_field(self) -> &'static str {
         match self {
             Self::Chat => "messages",
             Self::Completion => "prompt",
@@ -101,7 +101,16 @@ pub(crate) fn ask(
     card: &ModelCard,
     limits: &Limits,
 ) -> Result<ParsedRequest, ApiError> {
-    let fields = Fields::of_body(body)?;
+    parse(endpoint, Fields::of_body(body)?, card, limits)
+}
+
+/// Does what [`ask`] says, with the fields of a body.
+pub(super) fn parse(
+    endpoint: Endpoint,
+    fields: Fields<'_>,
+    card: &ModelCard,
+    limits: &Limits,
+) -> Result<ParsedRequest, ApiError> {
     let (prompts, options) = match endpoint {
         Endpoint::Chat => chat::parse(fields, card, limits)?,
         Endpoint::Completion => completion::parse(fields, card, limits)?,

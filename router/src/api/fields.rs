@@ -54,6 +54,19 @@ impl<'a> Fields<'a> {
         format!("{}{field}", self.path)
     }
 
+    /// Returns whether a field is there that was not taken.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|(name, raw)| name == field && raw.get() != "null")
+    }
+
+    /// Gives a field that is absent this value.
+    pub(crate) fn set_default(&mut self, field: &str, value: &'a RawValue) {
+        if !self.has(field) {
+            self.fields.retain(|(name, _)| name != field);
+            self.fields.push((field.to_owned(), value));
+        }
+    }
+
     /// Takes a field as it is.
     pub(crate) fn raw(&mut self, field: &str) -> Option<&'a RawValue> {
         let at = self.fields.iter().position(|(name, _)| name == field)?;

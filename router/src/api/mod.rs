@@ -8,9 +8,11 @@ mod completion;
 mod fields;
 mod limits;
 mod options;
+mod prefix;
 
 pub(crate) use ask::{Endpoint, ParsedRequest, ask, is_quick};
 pub(crate) use limits::Limits;
+pub(crate) use prefix::prefix;
 
 #[cfg(test)]
 mod tests;

@@ -42,7 +42,7 @@ impl App {
     }
 
     /// Returns what the workers serve. Errors: none was up yet.
-    pub(super) fn service(&self) -> Result<Service, ApiError> {
+    pub(crate) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.service.borrow().ok_or_else(none)
     }

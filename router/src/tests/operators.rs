@@ -112,6 +112,73 @@ async fn a_role_that_changed_is_placed_by() {
 }
 
 #[tokio::test]
+async fn a_prefix_reaches_all_workers_as_tokens_and_each_says_what_it_did() {
+    let mut world = World::with(2, |_| {}).await;
+    let mut client = client(&world).await;
+    let prefix = |request: &str| Some(Prefix { request: request.to_owned(), tenant: "acme".to_owned() });
+    let pin = PinPrefixRequest { prefix: prefix(r#"{"prompt":[5,6,7]}"#), ..PinPrefixRequest::default() };
+    let done = WorkerPrefix { outcome: PrefixOutcome::Done.into(), pinned: true, ..WorkerPrefix::default() };
+    let (new, old) = world.workers.split_at_mut(1);
+    // What a worker of an older version says to an ask that it does not know.
+    let older = Answer::Refused("it is of an older version".to_owned());
+    let (answer, ask, _) = tokio::join!(
+        client.pin_prefix(pin.clone()),
+        answers(&mut new[0], None, Answer::Prefix(done.clone())),
+        answers(&mut old[0], None, older),
+    );
+    let day = prefix_ask::Body::Pin(24 * 3600 * 1000);
+    let wanted = PrefixAsk { tenant: "acme".to_owned(), tokens: vec![5, 6, 7], body: Some(day) };
+    assert_eq!(ask, Ask::Prefix(wanted));
+    let answer = answer.expect("one does it").into_inner();
+    assert_eq!((answer.prompt_tokens, answer.silent), (3, Vec::new()));
+    let [one, other] = &answer.workers[..] else { panic!("{:?}", answer.workers) };
+    assert_eq!((one, other.outcome(), other.worker_name.as_str()), (&done, PrefixOutcome::Refused, "w1"));
+    assert!(other.why.contains("older version"), "{other:?}");
+
+    // One worker alone, for as long as was asked.
+    let alone = PinPrefixRequest { worker: "w1".to_owned(), seconds: 7, ..pin.clone() };
+    let (answer, ask) =
+        tokio::join!(client.pin_prefix(alone), answers(&mut world.workers[1], None, Answer::Prefix(done.clone())),);
+    assert_eq!(answer.expect("it does it").into_inner().workers, [done]);
+    assert!(matches!(ask, Ask::Prefix(PrefixAsk { body: Some(prefix_ask::Body::Pin(7000)), .. })), "{ask:?}");
+
+    // What no worker has to hear.
+    let mut refused = async |request: PinPrefixRequest| {
+        let status = client.pin_prefix(request).await.expect_err("it cannot be");
+        (status.code(), status.message().to_owned())
+    };
+    let (code, why) = refused(PinPrefixRequest { worker: "nobody".to_owned(), ..pin.clone() }).await;
+    assert_eq!(code, Code::NotFound, "{why}");
+    let (code, why) = refused(PinPrefixRequest { seconds: 31 * 24 * 3600, ..pin.clone() }).await;
+    assert!(code == Code::InvalidArgument && why.contains("30 days"), "{why}");
+    for (request, wanted) in [(prefix("You are helpful."), "JSON"), (prefix("{}"), "messages"), (None, "no prefix")] {
+        let (code, why) = refused(PinPrefixRequest { prefix: request, ..PinPrefixRequest::default() }).await;
+        assert!(code == Code::InvalidArgument && why.contains(wanted), "{why}");
+    }
+    let long = "x".repeat(admin::CALL_BYTES_MAX);
+    assert_eq!(refused(PinPrefixRequest { prefix: prefix(&long), ..pin }).await.0, Code::OutOfRange);
+}
+
+#[tokio::test]
+async fn a_long_prefix_comes_in_json_too() {
+    let mut world = World::with(1, |config| config.hosts.push("test".to_owned())).await;
+    // As long as a context of many tokens: what JSON puts around it counts.
+    let request = format!("{{\"prompt\":{}[5,6]}}", " ".repeat(1 << 20));
+    let call = json!({ "prefix": { "request": request } });
+    let mut http = Http::connect(world.ops).await;
+    let (head, ask) = tokio::join!(
+        async {
+            http.post("/admin/v1/ParkPrefix", &call).await;
+            http.head().await
+        },
+        answers(&mut world.workers[0], None, Answer::Prefix(WorkerPrefix::default())),
+    );
+    assert_eq!(head.status, 200);
+    let park = Some(prefix_ask::Body::Park(Nothing {}));
+    assert_eq!(ask, Ask::Prefix(PrefixAsk { tenant: String::new(), tokens: vec![5, 6], body: park }));
+}
+
+#[tokio::test]
 async fn open_requests_are_listed_and_those_that_ended_explained() {
     let mut world = World::new().await;
     world.workers[0].report().await;

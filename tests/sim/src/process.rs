@@ -11,6 +11,7 @@ use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
 use placement::Placement;
+use proto::admin::PrefixAsk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) enum Inmail {
     Lost(WorkerId),
     Moved(TierEvent),
     StepEnded,
-    Command(worker::Command),
+    Operator(PrefixAsk),
     Drain,
 }
 

@@ -11,11 +11,12 @@ use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
 use domain::{KvLayout, ProgressWord, SeqKey, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transport::{Lane, PostError, ReadBatch, SendError, TransferId};
-use worker::{Answer, ReadError, SessionSend, Transport};
+use worker::{ReadError, SessionSend, Transport};
 
 /// What a machine asked for.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ pub(crate) struct Notes {
     /// What the machine reached of that.
     pub(crate) reached: Vec<Reached>,
     /// What it answered to an operator.
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<WorkerAnswer>,
 }
 
 impl Notes {

@@ -23,11 +23,12 @@ use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
 use prefill_worker::Prefill;
+use proto::admin::{PrefixOutcome, WorkerAnswer, WorkerAsk, worker_answer, worker_ask};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{AgentEvent, Lane, LaneStatus, Probe};
-use worker::{Answer, Inbound, Machine, SessionId, WorkerConfig};
+use worker::{Inbound, Machine, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
 const EVENTS_PER_ROUND_MAX: usize = 512;
@@ -285,10 +286,11 @@ impl World {
                 self.hear_of_move(w, &end);
                 Inbound::Tier(end)
             }
-            Inmail::Command(command) => {
+            Inmail::Operator(ask) => {
                 let Some(alive) = &self.workers[w].alive else { return };
                 let shell = alive.shell.clone();
-                Inbound::Command { command, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
+                let ask = WorkerAsk { body: Some(worker_ask::Body::Prefix(ask)) };
+                Inbound::Operator { ask, reply: Box::new(move |answer| shell.notes().answers.push(answer)) }
             }
             Inmail::StepEnded => Inbound::StepEnded,
             Inmail::Drain => Inbound::Drain,
@@ -663,10 +665,11 @@ fn config(scenario: &Scenario, id: WorkerId, life: Life) -> WorkerConfig {
 }
 
 /// What an operator's answer says to be reached.
-fn answered(answer: &Answer) -> Option<Reached> {
-    match answer {
-        Answer::Pinned { tokens } if *tokens > 0 => Some(Reached::Pinned),
-        Answer::TooManyPinned => Some(Reached::PinRefused),
+fn answered(answer: &WorkerAnswer) -> Option<Reached> {
+    let Some(worker_answer::Body::Prefix(prefix)) = &answer.body else { return None };
+    match prefix.outcome() {
+        PrefixOutcome::Done if prefix.pinned => Some(Reached::Pinned),
+        PrefixOutcome::Refused if prefix.why.contains("kv.pinned_percent") => Some(Reached::PinRefused),
         _ => None,
     }
 }

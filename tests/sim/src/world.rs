@@ -18,6 +18,7 @@ use crate::step::{Step, steps_at};
 use crate::trace::Trace;
 use domain::session::Role;
 use domain::{Choice, Epoch, RequestId, Time, WorkerId};
+use proto::admin::{Nothing, PrefixAsk, prefix_ask};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -369,17 +370,18 @@ impl World {
         self.router_event(router, placement::Event::Arrive { request: ask.request, chain });
     }
 
-    /// An operator has a worker pin or park what a request asks about.
+    /// An operator has a worker pin, park or unpark what a request asks about.
     fn operate(&mut self, ask: usize) {
         let Ask { request, .. } = self.asks[ask].clone();
         let w = self.random.index(self.workers.len());
-        let prefix = worker::Prefix { tenant: request.tenant.clone(), tokens: request.prompt.to_vec() };
-        let command = match self.random.index(3) {
-            0 => worker::Command::Park { prefix },
-            _ => worker::Command::Pin { prefix, duration: self.random.millis(20, 400) },
+        let body = match self.random.index(4) {
+            0 => prefix_ask::Body::Park(Nothing {}),
+            1 => prefix_ask::Body::Unpark(Nothing {}),
+            _ => prefix_ask::Body::Pin(self.random.millis(20, 400).as_millis() as u64),
         };
-        self.trace.note(self.now, || format!("an operator asks w{w}: {command:?}"));
-        self.mail_now(w, Inmail::Command(command));
+        self.trace.note(self.now, || format!("an operator asks w{w} about {}'s prompt: {body:?}", request.id));
+        let (tenant, tokens) = (request.tenant.clone(), request.prompt.to_vec());
+        self.mail_now(w, Inmail::Operator(PrefixAsk { tenant, tokens, body: Some(body) }));
     }
 
     /// A client goes; whether it was there.

@@ -93,7 +93,7 @@ impl Loader<'_> {
             LoadPlan::Compute(_) => Loading::QueueNow,
             LoadPlan::Join(shared, loading) => self.join_load(now, prompt, shared, loading),
             LoadPlan::Begin(loading) => self.begin_load(now, prompt, &new, loading),
-            LoadPlan::Probe => match self.loadable_beside(claimed, chain, cached, loadable) {
+            LoadPlan::Probe => match self.loadable_beside(claimed, &[], chain, cached, loadable) {
                 tokens if tokens > cached => {
                     let probe = NewLoad { tokens, predicted_s: self.load_s(chain, tokens), ..new };
                     self.begin_load(now, prompt, &probe, Loading::QueueNow)
@@ -126,12 +126,20 @@ impl Loader<'_> {
         Consumer { waits: loading == Loading::Wait, blocks, tokens, since: now, may_have_more }
     }
 
-    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to `claimed` tokens:
-    /// the first `loadable`, or a half, a quarter and so on of what lacks behind the first `cached`.
-    fn loadable_beside(&self, claimed: u64, chain: &[BlockHash], cached: u32, loadable: u32) -> u32 {
+    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to `claimed` tokens,
+    /// and to what is cached of `kept`: the first `loadable`, or a half, a quarter and so on of what lacks behind the
+    /// first `cached`.
+    pub(super) fn loadable_beside(
+        &self,
+        claimed: u64,
+        kept: &[BlockHash],
+        chain: &[BlockHash],
+        cached: u32,
+        loadable: u32,
+    ) -> u32 {
         let size = self.config.layout.block_tokens;
         let mut blocks = (loadable - cached) / size;
-        while blocks > 0 && !has_room(self.kv, &[], blocks * size, claimed) {
+        while blocks > 0 && !has_room(self.kv, kept, blocks * size, claimed) {
             blocks /= 2;
         }
         self.kv.loadable_tokens(&chain[..(cached / size + blocks) as usize], cached)

@@ -1,7 +1,7 @@
 //! Which records a worker reads for which prompts, and when.
 
 mod lifts;
-mod peer_loads;
+mod prefix_loads;
 mod world;
 
 use crate::inbox::Inbound;

@@ -27,7 +27,6 @@ impl Machine {
             Inbound::Agent(AgentEvent::Connected { peer, status }) => self.on_connected(now, peer, &status),
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => self.on_lost(now, peer, &reason),
             Inbound::Tier(end) => self.core.loader().on_tier_event(now, end),
-            Inbound::Command { command, reply } => reply(self.core.command(now, command)),
             Inbound::Operator { ask, reply } => reply(self.answer(now, ask)),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.on_drain(),

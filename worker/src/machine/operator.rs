@@ -39,6 +39,7 @@ impl Machine {
             Some(Ask::Tiers(_)) => Answer::Tiers(ListTiersResponse { tiers: self.tiers(), silent: Vec::new() }),
             Some(Ask::Dump(_)) => Answer::Dump(self.dump(now)),
             Some(Ask::State(_)) => Answer::State(self.state()),
+            Some(Ask::Prefix(ask)) => return self.answer_prefix(now, &ask),
             None => return refused("this worker does not know what is asked: it is of an older version".to_owned()),
         };
         WorkerAnswer { body: Some(body) }
@@ -147,6 +148,7 @@ impl Machine {
             device.hits += group.hits;
             device.misses += group.misses;
             device.evictions += group.evictions;
+            device.pinned += u64::from(group.pinned);
         }
         let tiers = core.kv.tier_stats().map(|(tier, stats)| {
             let records = core.kv.tier_records().filter(|&(of, ..)| of == tier);
@@ -162,6 +164,7 @@ impl Machine {
                 hits: stats.hits,
                 misses: stats.misses,
                 evictions: stats.evictions,
+                pinned: 0,
             }
         });
         std::iter::once(device).chain(tiers).collect()

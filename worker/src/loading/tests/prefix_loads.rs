@@ -1,10 +1,13 @@
-//! What another worker asks for and lies in a tier alone.
+//! What another worker or an operator asks for and lies in a tier alone.
 
 use super::*;
 use crate::config::LEASES_MAX;
+use crate::inbox::Inbound;
 use domain::handoff::{Ask, Offer, PeerBody};
 use domain::{BlockHash, Epoch, LeaseId, RequestId, WorkerId};
+use proto::admin::{Nothing, PrefixAsk, PrefixOutcome, WorkerAsk, WorkerPrefix, prefix_ask, worker_answer, worker_ask};
 use std::slice;
+use std::sync::mpsc::channel;
 use world::{TENANT, World};
 
 const READER: WorkerId = WorkerId(3);
@@ -182,5 +185,74 @@ fn what_comes_for_one_comes_for_all() {
     world.notes().reads = rest;
     world.end_reads(ReadEnd::Good);
     assert_eq!(offered(&mut world, READER), 40);
+    world.check_idle();
+}
+
+/// What the worker answers an operator that wants a prefix on the device.
+fn unpark(world: &mut World, prefix: &[domain::Token]) -> WorkerPrefix {
+    let (reply, answer) = channel();
+    let body = Some(prefix_ask::Body::Unpark(Nothing {}));
+    let ask = PrefixAsk { tenant: String::new(), tokens: prefix.to_vec(), body };
+    let ask = WorkerAsk { body: Some(worker_ask::Body::Prefix(ask)) };
+    world.handle(Inbound::Operator { ask, reply: Box::new(move |said| reply.send(said).expect("the test waits")) });
+    match answer.recv().expect("it answers at once").body {
+        Some(worker_answer::Body::Prefix(prefix)) => prefix,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_an_operator_unparks_is_loaded_once() {
+    let prefix = tokens(1, 40);
+    let mut world = world(64, slice::from_ref(&prefix));
+    let begun = unpark(&mut world, &prefix);
+    assert_eq!((begun.outcome(), begun.blocks, begun.device_tokens, begun.tokens), (PrefixOutcome::Done, 10, 0, 40));
+    let numbers: Vec<u32> = world.notes().reads.iter().map(|(_, read)| read.number).collect();
+    assert_eq!(numbers, (0..10).collect::<Vec<_>>(), "the beginning is of use without the end");
+    // Asked again, and by another worker, it is the same load.
+    assert_eq!(unpark(&mut world, &prefix).blocks, 10);
+    ask(&mut world, READER, 1, &prefix);
+    assert_eq!((world.told(), world.notes().reads.len()), (vec![], 10));
+    assert_eq!(world.end_reads(ReadEnd::Good), 10);
+    assert_eq!(offered(&mut world, READER), 40);
+    let there = unpark(&mut world, &prefix);
+    assert_eq!((there.outcome(), there.blocks, there.device_tokens), (PrefixOutcome::Unchanged, 0, 40));
+    assert_eq!(unpark(&mut world, &tokens(2, 40)).outcome(), PrefixOutcome::Unchanged, "no tier has it");
+    world.check_idle();
+}
+
+#[test]
+fn what_an_operator_unparks_leaves_what_runs_its_room() {
+    let held = [tokens(1, 40), tokens(2, 40)];
+    let mut world = world(16, &held);
+    // A long answer holds eleven blocks of sixteen.
+    world.submit(1, &tokens(9, 43), 4);
+    world.step();
+    let begun = unpark(&mut world, &held[0]);
+    assert_eq!((begun.outcome(), begun.blocks), (PrefixOutcome::Done, 5), "as much as there is room for: {begun:?}");
+    // What is being loaded is in use.
+    let refused = unpark(&mut world, &held[1]);
+    assert_eq!((refused.outcome(), refused.blocks), (PrefixOutcome::Refused, 0));
+    assert!(refused.why.contains("no room"), "{refused:?}");
+    assert_eq!(world.end_reads(ReadEnd::Good), 5);
+    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 20);
+    world.steps(6);
+    assert_eq!(world.ended(), [1]);
+    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 16, "the answer grew, and took what nothing used");
+    world.end_reads(ReadEnd::Good);
+    assert_eq!(unpark(&mut world, &held[0]).device_tokens, 40);
+    world.check_idle();
+}
+
+#[test]
+fn what_an_operator_unparks_of_a_tier_that_stands_still_is_given_up() {
+    let prefix = tokens(1, 40);
+    let mut world = world(64, slice::from_ref(&prefix));
+    assert_eq!(unpark(&mut world, &prefix).blocks, 10);
+    world.steps(7);
+    assert_eq!(world.notes().cancelled.len(), 1);
+    world.end_reads(ReadEnd::Abandoned);
+    assert_eq!(unpark(&mut world, &prefix).device_tokens, 0);
+    world.end_reads(ReadEnd::Good);
     world.check_idle();
 }
