@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { confirm } from "./confirm.js";
 import { make, say, setFill, setText } from "./dom.js";
-import { bytes, count, ms, seconds } from "./format.js";
+import { bytes, count, counted, ms, seconds } from "./format.js";
 
 /** The parts of each card, and the worker that it shows. */
 const shown = new WeakMap();
@@ -106,6 +106,7 @@ function showFacts(list, worker, tiers) {
   const facts = [
     ["Address", worker.address], ["Id", `w${worker.id}`], ["Model", worker.model],
     ["Context", `${count(worker.context_tokens)} tokens`], ["Protocol", worker.protocol],
+    ...tiers.filter((tier) => tier.tier === "device").map((tier) => ["Pinned", counted(tier.pinned, "block")]),
     ...tiers.map((tier) => [`${tier.tier} hits`, `${count(tier.hits)} of ${count(tier.hits + tier.misses)} blocks, ${count(tier.evictions)} evicted`]),
   ];
   while (list.children.length > 2 * facts.length) list.lastElementChild.remove();

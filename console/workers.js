@@ -3,6 +3,7 @@
 import { changes } from "./changes.js";
 import { keyed, make, say, setText } from "./dom.js";
 import { count, counted } from "./format.js";
+import { prefixes } from "./prefixes.js";
 import { createCard, updateCard } from "./worker-card.js";
 
 const POOLS = [["prefill", "Prefill", "computes prompts"], ["decode", "Decode", "makes tokens"]];
@@ -19,10 +20,13 @@ export function workersView(root, changed) {
     make("strong", {}, "No worker is here yet"),
     make("p", {}, "Start one that this router knows of (cluster.workers, or discovery.kind), for instance:"),
     make("pre", { tabindex: "0", "aria-label": "Command" }, "baton decode-worker --model PATH"));
+  const pins = prefixes(changed);
+  pins.button.classList.add("prefixes");
   const map = make("div.pools", {}, ...[...pools.values()].map(({ pool }) => pool));
   root.append(
     make("dl.sums", {}, ...[...sums].map(([name, figures]) => make("div", {}, make("dt", {}, name), ...figures))),
-    empty, map);
+    empty, map,
+    pins.button);
   const note = changes(root);
   const set = (name, figure, more) => sums.get(name).forEach((part, at) => setText(part, at === 0 ? figure : more));
 
@@ -40,6 +44,8 @@ export function workersView(root, changed) {
     set("Blocks in use", total ? `${Math.round((100 * (total - available)) / total)} %` : "–", total ? `of ${count(total)} on devices` : "not known");
     empty.hidden = workers.length > 0;
     map.hidden = workers.length === 0;
+    pins.button.hidden = workers.length === 0;
+    pins.update([...of("prefill"), ...of("decode")]);
     for (const [role] of POOLS) {
       const { pool, cards } = pools.get(role);
       const shown = of(role).map((worker) => ({

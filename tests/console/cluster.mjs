@@ -50,7 +50,7 @@ export class Cluster {
   }
 
   async worker(name, role, address) {
-    const settings = ["--set", `worker.name=${name}`, "--set", "worker.ops_listen=", "--set", "host.bytes=16MiB", "--set", "kv.device_bytes=16MiB"];
+    const settings = ["--set", `worker.name=${name}`, "--set", "worker.ops_listen=", "--set", "host.bytes=16MiB", "--set", "kv.device_bytes=16MiB", "--set", "kv.pinned_percent=20"];
     await this.start(name, [`${role}-worker`, "--listen", address, ...settings], [/listening for routers on (\S+)/]);
   }
 

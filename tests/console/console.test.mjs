@@ -161,6 +161,31 @@ test("a worker appears, dies, drains and changes its role", async (t) => {
   await page.locator(".changes").getByText("d1 left.").waitFor();
 });
 
+test("a system prompt is pinned and parked", async (t) => {
+  const page = await open(t, ops);
+  await page.getByRole("button", { name: "Pin or park a prompt" }).click();
+  const dialog = page.getByRole("dialog");
+  const does = (name) => dialog.getByRole("button", { name, exact: true }).click();
+  await does("Pin");
+  const request = { messages: [{ role: "user", content: "You answer in one sentence. ".repeat(16) }] };
+  await dialog.getByLabel("System prompt").fill(JSON.stringify(request));
+  await dialog.getByLabel("Pin for").selectOption("7 days");
+  await dialog.getByLabel("At").selectOption("p0");
+  await does("Pin");
+  await dialog.getByRole("listitem").filter({ hasText: "p0" }).getByText(/0 of \d+ tokens on the device, pinned/).waitFor();
+  assert.equal(await dialog.getByRole("listitem").count(), 1);
+  await dialog.getByLabel("At").selectOption("All workers");
+  await does("Unpin");
+  await dialog.getByRole("listitem").filter({ hasText: "d0" }).getByText("it is not pinned").waitFor();
+  await does("Park");
+  await dialog.getByRole("listitem").filter({ hasText: "p0" }).getByText("nothing of it is on the device").waitFor();
+  await dialog.getByLabel("System prompt").fill("Hi");
+  await does("Unpark");
+  await dialog.getByText(/fewer tokens/).first().waitFor();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+});
+
 test("a request is a waterfall that says why", async (t) => {
   const page = await open(t, `${ops}#chat`);
   await few(page);
@@ -275,6 +300,12 @@ test("axe finds no serious fault, nothing is cut off, and it looks as it looks",
       const page = await open(t, ops, { viewport, colorScheme });
       await card(page, "d0").getByText("serving").waitFor();
       await shot(page, "workers");
+      await page.getByRole("button", { name: "Pin or park a prompt" }).click();
+      await page.getByRole("dialog").getByLabel("System prompt").fill("You answer in one sentence. ".repeat(16));
+      await page.getByRole("dialog").getByRole("button", { name: "Unpark", exact: true }).click();
+      await page.getByRole("dialog").getByRole("listitem").first().waitFor();
+      await shot(page, "prefixes");
+      await page.keyboard.press("Escape");
       await page.getByRole("link", { name: "Requests" }).click();
       await page.locator("a.line").first().click();
       await page.getByRole("article").getByText(/ended/).waitFor();

@@ -45,6 +45,7 @@ static CONSOLE: &[File] = files![
     "feed.js",
     "workers.js",
     "worker-card.js",
+    "prefixes.js",
     "changes.js",
     "lanes.js",
     "requests.js",
