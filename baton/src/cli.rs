@@ -3,9 +3,11 @@
 
 mod admin;
 mod bench;
+mod prefixes;
 mod settings;
 
 pub(crate) use self::admin::{AdminArgs, AdminCommand, WorkerRole};
+pub(crate) use self::prefixes::PrefixArgs;
 pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
 pub(crate) use settings::{Router, Serve, Worker};
 

@@ -14,7 +14,7 @@ const SIM: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=0"];
 pub(crate) const SLOW: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=100"];
 
 /// Runs `baton admin`: exit status, standard output, standard error.
-fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn admin(server: SocketAddr, arguments: &[&str]) -> (Option<i32>, String, String) {
     let server = format!("http://{server}");
     let arguments: Vec<&str> = ["admin", "--server", &server].iter().chain(arguments).copied().collect();
     let mut child = baton(&arguments).spawn().expect("the binary runs");

@@ -44,6 +44,7 @@ mod models;
 mod not_finite;
 mod object;
 mod pods;
+mod prefixes;
 mod probes;
 mod process;
 mod processes;

@@ -1,7 +1,9 @@
 //! `baton admin`: what operators ask of a cluster.
 
+use super::prefixes::{PrefixArgs, pin_duration};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -9,6 +11,10 @@ Examples:
   baton admin drain decode-2                  take nothing new there, and move what runs
   baton admin undrain decode-2
   baton admin role decode-2 prefill           let it compute prompts from now on
+  baton admin pin system.json --for 7d        keep the prompt of this request on the devices
+  baton admin unpin system.json
+  echo '{\"prompt\": \"Once upon a time\"}' | baton admin park -
+                                              move what is cached of it to the tiers; undo: unpark
   baton admin explain req_00c0ffee00c0ffee    why there, and what it took: the id is in x-request-id
   baton admin --json requests | jq .
   baton admin watch                           workers and requests, as they change
@@ -16,15 +22,15 @@ Examples:
                                               what one worker does, at its worker.ops_listen
   baton admin --server https://router:8001 --ca ca.pem --cert me.pem --key-file me.key workers
 
-A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, the log \
-filter that was printed.
+A worker is named by its name, or by its id such as w7. Every change has its undo: undrain, the other role, unpin, \
+unpark, the log filter that was printed.
 
 A server on another host is asked with a key (`baton keys add --admin`), which only https keeps secret, or with a \
 certificate. For https, what no flag says is taken from the settings tls.ca, tls.cert, tls.key and tls.server_name \
 (--config, BATON_TLS__CA and so on).
 
 Exit status: 0 done; 1 the server is not reached or fails; 2 the command line is wrong; 3 there is no such worker or \
-request; 4 the call is refused.";
+request; 4 the call is refused, maybe by some of its workers.";
 
 /// Arguments of `baton admin`.
 #[derive(Debug, Args)]
@@ -109,6 +115,29 @@ pub(crate) enum AdminCommand {
     Flush {
         /// The worker
         worker: String,
+    },
+    /// Keep a prefix, such as a system prompt, on the devices, from when it is there. Ends with the worker's process.
+    Pin {
+        #[command(flatten)]
+        prefix: PrefixArgs,
+        /// How long from now on, with s, m, h or d behind it; 30d at most
+        #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = pin_duration)]
+        duration: Duration,
+    },
+    /// End the pin of exactly this prefix.
+    Unpin {
+        #[command(flatten)]
+        prefix: PrefixArgs,
+    },
+    /// Move what is cached of a prefix, such as a conversation, off the devices, to the lowest tier of each host.
+    Park {
+        #[command(flatten)]
+        prefix: PrefixArgs,
+    },
+    /// Load what tiers have of a prefix to the devices, ahead of its next turn.
+    Unpark {
+        #[command(flatten)]
+        prefix: PrefixArgs,
     },
     /// Change what the process logs, until it ends. Prints the filter before.
     Log {

@@ -4,6 +4,7 @@
 mod connection;
 mod error;
 mod explanation;
+mod prefixes;
 mod tables;
 mod watch;
 
@@ -12,6 +13,7 @@ pub(crate) use error::AdminError;
 use crate::cli::{AdminArgs, AdminCommand, WorkerRole};
 use crate::error::CommandError;
 use crate::output::print;
+use prefixes::Do;
 use proto::admin::*;
 use serde::Serialize;
 use tonic::{Response, Status};
@@ -24,6 +26,10 @@ pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
         let mut asked = Asked { client, server: args.server, json: args.json };
         match args.command {
             AdminCommand::Watch { every_ms, count } => asked.watch(every_ms, count).await,
+            AdminCommand::Pin { prefix, duration } => asked.prefix(Do::Pin(duration), prefix).await,
+            AdminCommand::Unpin { prefix } => asked.prefix(Do::Unpin, prefix).await,
+            AdminCommand::Park { prefix } => asked.prefix(Do::Park, prefix).await,
+            AdminCommand::Unpark { prefix } => asked.prefix(Do::Unpark, prefix).await,
             command => Ok(print(&asked.answer(command).await?)?),
         }
     })
@@ -97,7 +103,11 @@ impl Asked {
                 let answer = client.change_role(ChangeRoleRequest { worker, role: role.into(), force }).await;
                 self.show(answer, |worker| tables::workers(std::slice::from_ref(worker)))?
             }
-            AdminCommand::Watch { .. } => unreachable!("it has many answers"),
+            AdminCommand::Pin { .. }
+            | AdminCommand::Unpin { .. }
+            | AdminCommand::Park { .. }
+            | AdminCommand::Unpark { .. }
+            | AdminCommand::Watch { .. } => unreachable!("they print by themselves"),
         })
     }
 

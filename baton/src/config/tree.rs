@@ -330,8 +330,8 @@ tree! {
         /// Write-back, once started by `kv.high_percent`, stops when at most this percentage of the pool is neither
         /// free nor being written.
         low_percent: u32 = Watermarks::default().low_percent,
-        /// Percentage of the pools that pinned prefixes may use. The longest context is shorter by the same share. 0:
-        /// nothing is pinned. The HTTP API cannot pin prefixes yet.
+        /// Percentage of the pools that pinned prefixes may use (`baton admin pin`). The longest context is shorter by
+        /// the same share. 0: nothing is pinned.
         pinned_percent: u32 = 0,
         /// Quota of each tenant, in percent of the pools. A tenant at its quota evicts its own blocks before those of
         /// others; a tenant above it is evicted first. Spare room is free to all. 100: no quotas. A tenant is that of a

@@ -1,5 +1,6 @@
 //! How asking a cluster fails, as the person who typed it sees it.
 
+use crate::output::human_bytes;
 use proto::tls::explain;
 use std::io;
 use std::path::PathBuf;
@@ -52,6 +53,26 @@ pub(crate) enum AdminError {
         /// What it answers.
         why: String,
     },
+    /// A file is longer than a call may be.
+    #[error("{path}: more than {}, the most that a call takes", human_bytes(*most))]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it may have.
+        most: u64,
+    },
+    /// Some workers did not do it.
+    #[error("{server}: of {all} workers {refused} refuse, and {silent} did not answer")]
+    Partly {
+        /// The address that was given.
+        server: String,
+        /// Workers that refuse.
+        refused: usize,
+        /// Workers that did not answer.
+        silent: usize,
+        /// All that were asked.
+        all: usize,
+    },
     /// The call came to nothing.
     #[error("{server}: {}", .status.message())]
     Call {
@@ -84,10 +105,17 @@ impl AdminError {
     /// refused.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Url(_) | Self::Key | Self::File { .. } => 2,
+            Self::Url(_) | Self::Key | Self::File { .. } | Self::TooLong { .. } => 2,
             Self::Unreached { .. } | Self::NoService { .. } | Self::Tls { .. } => 1,
+            Self::Partly { refused, .. } => {
+                if *refused > 0 {
+                    4
+                } else {
+                    1
+                }
+            }
             Self::Call { status, .. } => match status.code() {
-                Code::InvalidArgument => 2,
+                Code::InvalidArgument | Code::OutOfRange => 2,
                 Code::NotFound => 3,
                 Code::Unauthenticated | Code::PermissionDenied | Code::FailedPrecondition => 4,
                 _ => 1,

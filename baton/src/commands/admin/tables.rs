@@ -5,7 +5,7 @@ use proto::admin::*;
 use std::fmt::Write;
 
 /// Returns a table below its head; `none` where it has no rows.
-fn with_head<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) -> String {
+pub(super) fn with_head<const N: usize>(head: [&str; N], rows: Vec<[String; N]>, none: &str) -> String {
     if rows.is_empty() {
         return format!("{none}\n");
     }
@@ -98,16 +98,18 @@ pub(super) fn tiers(answer: &ListTiersResponse) -> String {
             if tier.open { "open" } else { "failed" }.to_owned(),
             human_bytes(tier.bytes),
             format!("{}/{}", grouped(tier.blocks), grouped(tier.blocks_max)),
+            if tier.tier == "device" { grouped(tier.pinned) } else { "-".to_owned() },
             grouped(tier.hits),
             hits,
             grouped(tier.evictions),
         ]
     };
-    let head = ["WORKER", "TIER", "STATE", "HOLDS", "BLOCKS", "HITS", "HIT RATE", "EVICTED"];
+    let head = ["WORKER", "TIER", "STATE", "HOLDS", "BLOCKS", "PINNED", "HITS", "HIT RATE", "EVICTED"];
     with_head(head, answer.tiers.iter().map(row).collect(), "no worker is up") + &silent(&answer.silent)
 }
 
-fn silent(silent: &[Silence]) -> String {
+/// Names the workers that did not answer, one a line.
+pub(super) fn silent(silent: &[Silence]) -> String {
     silent.iter().map(|Silence { worker, why }| format!("{worker} did not answer: {why}\n")).collect()
 }
 
@@ -221,8 +223,8 @@ w7  decode-1  decode  draining  3/64  1      12,345      1,500/2,000  900.0 tok/
         };
         let silent = vec![Silence { worker: "d".to_owned(), why: "it stands still".to_owned() }];
         let expect = "\
-WORKER  TIER  STATE   HOLDS  BLOCKS    HITS  HIT RATE  EVICTED
-p       disk  failed  3 MiB  12/4,096  1     25%       0
+WORKER  TIER  STATE   HOLDS  BLOCKS    PINNED  HITS  HIT RATE  EVICTED
+p       disk  failed  3 MiB  12/4,096  -       1     25%       0
 d did not answer: it stands still
 ";
         assert_eq!(tiers(&ListTiersResponse { tiers: vec![tier], silent }), expect);
