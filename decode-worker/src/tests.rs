@@ -144,6 +144,7 @@ fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
         offer_max: Duration::from_secs(60),
         silence_max: SILENCE_MAX,
         outbox_bytes,
+        steps_in_flight: 2,
     };
     Machine::new(config, Box::new(Decode), Box::new(Idle { layout, limits }), Box::new(network)).unwrap()
 }

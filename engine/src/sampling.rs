@@ -85,12 +85,7 @@ impl Sampler {
     /// history are passed over. Where the mask leaves no token at all it is void.
     ///
     /// Errors: [`SampleError`].
-    pub fn sample(
-        &mut self,
-        logits: &[f32],
-        sample: &Sample,
-        pending: Option<Token>,
-    ) -> Result<Sampled, SampleError> {
+    pub fn sample(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>) -> Result<Sampled, SampleError> {
         if logits.len() != self.vocab {
             return Err(SampleError::Length { logits: logits.len(), vocab: self.vocab });
         }

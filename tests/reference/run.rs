@@ -77,7 +77,14 @@ impl Run {
     fn step(&mut self, start: u32, inputs: &[Token]) -> Token {
         self.step.0 += 1;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample = Sample { key: SeqKey::default(), params: Arc::new(params), seed: 0, index: 0, history: None, pending: None };
+        let sample = Sample {
+            key: SeqKey::default(),
+            params: Arc::new(params),
+            seed: 0,
+            index: 0,
+            history: None,
+            pending: None,
+        };
         let span = Span {
             key: SeqKey::default(),
             start,

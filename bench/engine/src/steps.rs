@@ -130,7 +130,8 @@ impl Steps {
         let blocks: Vec<BlockId> =
             (0..end.div_ceil(self.layout().block_tokens)).map(|block| BlockId(first + block)).collect();
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample = || Sample { key, params: Arc::new(params.clone()), seed: 0, index: 0, history: None, pending: None };
+        let sample =
+            || Sample { key, params: Arc::new(params.clone()), seed: 0, index: 0, history: None, pending: None };
         Span {
             key,
             start: run.start,

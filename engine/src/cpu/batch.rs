@@ -167,8 +167,14 @@ mod tests {
 
     /// Returns the batch of spans of so many rows, each of which samples, for so many threads.
     fn batch(spans: &[usize], threads: usize) -> Batch {
-        let sample =
-            |key| Sample { key, params: Arc::new(SamplingParams::default()), seed: 0, index: 0, history: None, pending: None };
+        let sample = |key| Sample {
+            key,
+            params: Arc::new(SamplingParams::default()),
+            seed: 0,
+            index: 0,
+            history: None,
+            pending: None,
+        };
         let span = |&rows: &usize| Span {
             key: SeqKey::default(),
             start: 0,

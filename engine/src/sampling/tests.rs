@@ -16,7 +16,8 @@ fn sample_of(params: SamplingParams) -> Sample {
         params: Arc::new(params),
         seed: 1234,
         index: 0,
-        history: None, pending: None,
+        history: None,
+        pending: None,
     }
 }
 

@@ -166,7 +166,9 @@ async fn a_prefix_reaches_all_workers_as_tokens_and_each_says_what_it_did() {
 
 #[tokio::test]
 async fn a_long_prefix_comes_in_json_too() {
-    let mut world = World::with(1, |config| config.hosts.push("test".to_owned())).await;
+    let mut world =
+        World::with(1, |config| config.browsers = admin::Browsers::new(admin::Reach::Loopback, &["test".to_owned()]))
+            .await;
     // As long as a context of many tokens: what JSON puts around it counts.
     let request = format!("{{\"prompt\":{}[5,6]}}", " ".repeat(1 << 20));
     let call = json!({ "prefix": { "request": request } });

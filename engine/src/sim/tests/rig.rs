@@ -51,7 +51,8 @@ pub(super) fn span(layout: &KvLayout, start: u32, inputs: Vec<Input>, index: Opt
         params: Arc::new(SamplingParams::default()),
         seed: SEED,
         index,
-        history: None, pending: None,
+        history: None,
+        pending: None,
     });
     let tables = (0..layout.groups.len()).map(table).collect();
     Span { key: KEY, start, inputs, tables, samples: samples.into_iter().collect() }
