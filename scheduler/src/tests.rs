@@ -1,7 +1,6 @@
 //! Tests of the scheduler: printed schedules of small stories, and random runs against a toy memory.
 
 mod ahead;
-mod ahead;
 mod golden;
 mod properties;
 mod toy;

@@ -241,7 +241,7 @@ fn the_tokens_are_fixed_for_ever() {
     ]
     .map(|params| {
         let sample = |index| Sample { index, ..sample_of(params.clone()) };
-        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index)).expect("sound").token)
+        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index), None).expect("sound").token)
     });
     assert_eq!(
         tokens,
