@@ -33,8 +33,8 @@ pub trait Device: Send {
     /// Size of its model's vocabulary: input tokens are below it.
     fn vocab(&self) -> usize;
 
-    /// Queues a plan without waiting for it. If a step fails as a whole, so does one that is queued behind it by then: it
-    /// does not run, and raises no progress. Errors: [`SubmitError`].
+    /// Queues a plan without waiting for it. If a step fails as a whole, so does one that is queued behind it by then:
+    /// it does not run, and raises no progress. Errors: [`SubmitError`].
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError>;
 
     /// The output of the oldest submitted step if it has ended. Ended steps also call the waker.

@@ -1,5 +1,6 @@
-//! The thread that executes a device's plans, one after the other, in the order of submission. A plan that was submitted
-//! behind one that fails fails as well, without having run: its inputs, and the KV that it reads, may be missing.
+//! The thread that executes a device's plans, one after the other, in the order of submission. A plan that was
+//! submitted behind one that fails fails as well, without having run: its inputs, and the KV that it reads, may be
+//! missing.
 //!
 //! What is deliberately absent: what a step does. That is the closure's business, which the thread owns.
 

@@ -157,19 +157,13 @@ impl KvManager {
         let next_query = if fetch { tokens } else { hit * size };
         let extents: Vec<Extent> =
             self.groups().map(|group| self.extent(group, hit, next_query, tokens, fetch)).collect();
-        if !self
-            .groups()
-            .zip(&extents)
-            .all(|(group, extent)| self.fits(group, chain_range(chain, extent.first, hit), extent))
-        {
-            let possible = self.groups().all(|group| {
-                let least = if fetch {
-                    blocks - self.extent(group, hit, next_query, tokens, true).first
-                } else {
-                    self.prompt_blocks(group, blocks)
-                };
-                least <= self.pools[at(group)].total()
-            });
+        let fits =
+            |(group, extent): (GroupId, &Extent)| self.fits(group, chain_range(chain, extent.first, hit), extent);
+        if !self.groups().zip(&extents).all(fits) {
+            let least = |(group, extent): (GroupId, &Extent)| {
+                if fetch { blocks - extent.first } else { self.prompt_blocks(group, blocks) }
+            };
+            let possible = self.groups().zip(&extents).all(|it| least(it) <= self.pools[at(it.0)].total());
             return if possible { Admit::NoRoom } else { Admit::Never };
         }
 
@@ -191,12 +185,7 @@ impl KvManager {
             ends.push((ends_from..blocks).map(|_| pool.allocate(tenant, &mut self.index)).collect());
         }
         if fetch && planted_bugs::is(Bug::InFlightCountsAsHeld) {
-            for (table, pool) in tables.iter().zip(&mut self.pools) {
-                for (number, &block) in (table.first..candidates as u32).zip(&table.blocks).skip(hit as usize) {
-                    pool.fill(block);
-                    pool.seal(block, chain[number as usize], parent(chain, number), &self.pins, &mut self.index);
-                }
-            }
+            self.seal_early(&tables, chain, hit);
         }
         let cached_tokens = hit * size;
         let sequence = Sequence {
@@ -217,10 +206,21 @@ impl KvManager {
         Admit::Ready { cached_tokens }
     }
 
-    /// Gives the positions below `tokens` slots, those of a prompt's next chunk too, and makes those writable that no step writes yet. A block that
-    /// another sequence shares, or that an offer froze at or below such a position, is replaced. The copies returned
-    /// belong in the step that writes the positions; they are returned once. The sources stay as they are until
-    /// [`written`](Self::written) says that those positions are, or the sequence closes. Uses the reserve.
+    /// Seals the blocks that a fetch is still to fill: the planted bug [`Bug::InFlightCountsAsHeld`].
+    fn seal_early(&mut self, tables: &[BlockTable], chain: &[BlockHash], hit: u32) {
+        for (table, pool) in tables.iter().zip(&mut self.pools) {
+            for (number, &block) in (table.first..chain.len() as u32).zip(&table.blocks).skip(hit as usize) {
+                pool.fill(block);
+                pool.seal(block, chain[number as usize], parent(chain, number), &self.pins, &mut self.index);
+            }
+        }
+    }
+
+    /// Gives the positions below `tokens` slots, those of a prompt's next chunk too, and makes those writable that no
+    /// step writes yet. A block that another sequence shares, or that an offer froze at or below such a position, is
+    /// replaced. The copies returned belong in the step that writes the positions; they are returned once. The sources
+    /// stay as they are until [`written`](Self::written) says that those positions are, or the sequence closes. Uses
+    /// the reserve.
     ///
     /// An offer of this sequence that promised such a position in a block that is now replaced (it was
     /// shared when it was offered, or since) cannot be kept and is withdrawn.
@@ -396,8 +396,8 @@ impl KvManager {
     /// `tokens` on into these blocks.
     ///
     /// `None`: [`KvConfig::leases_max`] leases are live, or the sequence is a copy not validated yet. Panics if the
-    /// positions have no slots (`tokens` beyond them, or so far behind what is written that its window is gone, or in
-    /// the middle of a prompt whose windowed groups have none there yet).
+    /// positions have no slots: `tokens` is beyond them, or so far behind what is written that its window is gone. Or
+    /// it is in the middle of a prompt whose windowed groups have none there yet.
     pub fn offer(
         &mut self,
         now: Time,

@@ -10,6 +10,7 @@ mod departures;
 mod drain;
 mod ends;
 mod index;
+mod introductions;
 mod journey;
 mod liveness;
 mod meetings;

@@ -1,11 +1,6 @@
-//! Which workers have met. A router introduces two workers to each other before the first message that names one of them
-//! to the other, so a worker of a large cluster hears of those alone that it deals with. It hears of their later lives,
-//! and when they have left.
+//! Which workers have met: a router has introduced them to each other.
 
-use crate::message::Command;
-use crate::placement::Placement;
-use domain::session::{Migrate, PeerInfo, Submit, ToWorker};
-use domain::{Incarnation, WorkerId};
+use domain::WorkerId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The workers that each worker has met, without those that have left.
@@ -14,18 +9,18 @@ pub(crate) struct Meetings(BTreeMap<WorkerId, BTreeSet<WorkerId>>);
 
 impl Meetings {
     /// Notes that two workers meet. Returns whether they had not met before.
-    fn meet(&mut self, one: WorkerId, other: WorkerId) -> bool {
+    pub(crate) fn meet(&mut self, one: WorkerId, other: WorkerId) -> bool {
         self.0.entry(other).or_default().insert(one);
         self.0.entry(one).or_default().insert(other)
     }
 
     /// Returns the workers that a worker has met.
-    fn of(&self, id: WorkerId) -> impl Iterator<Item = WorkerId> + '_ {
+    pub(crate) fn of(&self, id: WorkerId) -> impl Iterator<Item = WorkerId> + '_ {
         self.0.get(&id).into_iter().flatten().copied()
     }
 
     /// Forgets a worker that has left. Returns the workers that it had met.
-    fn leave(&mut self, id: WorkerId) -> BTreeSet<WorkerId> {
+    pub(crate) fn leave(&mut self, id: WorkerId) -> BTreeSet<WorkerId> {
         let met = self.0.remove(&id).unwrap_or_default();
         for other in &met {
             if let Some(others) = self.0.get_mut(other) {
@@ -37,50 +32,4 @@ impl Meetings {
         }
         met
     }
-}
-
-impl Placement {
-    /// Introduces workers to each other that have not met, before the first of these commands that names one to the other.
-    pub(crate) fn introduce_named(&mut self, first: usize, out: &mut Vec<Command>) {
-        let mut at = first;
-        while let Some(command) = out.get(at) {
-            for (worker, named) in named(command).into_iter().flatten() {
-                if let Some(both) = self.introduction(worker, named).filter(|_| self.meetings.meet(worker, named)) {
-                    out.splice(at..at, both);
-                    at += 2;
-                }
-            }
-            at += 1;
-        }
-    }
-
-    /// Introduces a worker whose session began to those that it has met, and them to it.
-    pub(crate) fn introduce_again(&self, id: WorkerId, out: &mut Vec<Command>) {
-        self.meetings.of(id).filter_map(|other| self.introduction(id, other)).for_each(|both| out.extend(both));
-    }
-
-    /// Tells those that a worker has met that it has left.
-    pub(crate) fn tell_left(&mut self, id: WorkerId, incarnation: Incarnation, out: &mut Vec<Command>) {
-        for worker in self.meetings.leave(id).into_iter().filter(|&other| self.workers.contains(other)) {
-            out.push(Command::Send { worker, message: ToWorker::PeerLeft { id, incarnation } });
-        }
-    }
-
-    /// Returns the introductions of two workers to each other, if both are up.
-    fn introduction(&self, one: WorkerId, other: WorkerId) -> Option<[Command; 2]> {
-        let peer = |id| self.workers.get(id).map(|worker| worker.peer.clone());
-        let tell = |worker, peer: PeerInfo| Command::Send { worker, message: ToWorker::Peer(peer) };
-        Some([tell(one, peer(other)?), tell(other, peer(one)?)])
-    }
-}
-
-/// Returns the worker that a command is for with each of those that it names.
-fn named(command: &Command) -> [Option<(WorkerId, WorkerId)>; 2] {
-    let Command::Send { worker, message } = command else { return [None; 2] };
-    let [first, second] = match message {
-        ToWorker::Submit(Submit { assignment, holder, .. }) => [assignment.peer(), holder.map(|holder| holder.worker)],
-        ToWorker::Migrate(Migrate { to, .. }) => [Some(*to), None],
-        _ => [None; 2],
-    };
-    [first, second].map(|named| Some((*worker, named?)))
 }

@@ -49,7 +49,7 @@ impl Job {
         if let Kind::Loading { tokens } = self.kind { tokens } else { self.tokens }
     }
 
-    /// Room that it will take: whole blocks.
+    /// Returns the room that it will take: whole blocks.
     fn claim(&self, block_tokens: u32) -> Claim {
         Claim::of_job(u64::from(self.roomless_tokens()).next_multiple_of(block_tokens.into()))
     }

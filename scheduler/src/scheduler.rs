@@ -68,8 +68,8 @@ pub struct Scheduler {
     waiting: Queue,
     /// In order of admission.
     prompts: Vec<Prompt>,
-    /// Tokens that each decoding sequence knows when the steps in flight have ended; the KV of all but the last is there
-    /// then.
+    /// Tokens that each decoding sequence knows when the steps in flight have ended; the KV of all but the last is
+    /// there then.
     decoding: BTreeMap<Age, u32>,
     /// The sequences in the steps in flight, each with the number of these steps.
     in_flight: BTreeMap<SeqKey, u32>,
@@ -218,11 +218,11 @@ impl Scheduler {
         None
     }
 
-    /// Plans the next step, as if the steps in flight had succeeded. Its work is in flight until [`Scheduler::computed`]
-    /// is told of it, or until its sequences are removed, where it failed for good.
+    /// Plans the next step, as if the steps in flight had succeeded. Its work is in flight until
+    /// [`Scheduler::computed`] is told of it, or until its sequences are removed, where it failed for good.
     ///
-    /// A prompt whose last step is in flight waits for the end of that step. Where a sequence in flight would have to be
-    /// preempted, the plan is empty: call again when no step is in flight.
+    /// A prompt whose last step is in flight waits for the end of that step. Where a sequence in flight would have to
+    /// be preempted, the plan is empty: call again when no step is in flight.
     pub fn schedule(&mut self, kv: &mut dyn KvSpace) -> Schedule {
         let mut schedule = Schedule::default();
         let mut budget = Budget { tokens: self.config.step_tokens_max, samples: self.config.samples_max };
@@ -247,8 +247,8 @@ impl Scheduler {
         }
     }
 
-    /// Notes that a step succeeded and its spans are computed. A prompt that sampled decodes from now on. Sequences that
-    /// were removed meanwhile are skipped.
+    /// Notes that a step succeeded and its spans are computed. A prompt that sampled decodes from now on. Sequences
+    /// that were removed meanwhile are skipped.
     pub fn computed<'a>(&mut self, work: impl IntoIterator<Item = &'a Work>) {
         for span in work {
             let Some(&arrived) = self.arrivals.get(&span.key) else { continue };
@@ -374,8 +374,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives a prompt its next chunk, unless it waits for what others compute, load or are about to leave. `false`: the budget does not
-    /// reach the prompt's next block boundary or its end, and no job behind it may overtake.
+    /// Gives a prompt its next chunk, unless it waits for what others compute, load or are about to leave. `false`: the
+    /// budget does not reach the prompt's next block boundary or its end, and no job behind it may overtake.
     fn advance(&mut self, at: usize, kv: &mut dyn KvSpace, budget: &mut Budget, schedule: &mut Schedule) -> bool {
         let Prompt { job, computed } = self.prompts[at];
         let reach = kv.reach(job.key, computed, &schedule.work);

@@ -1,5 +1,5 @@
-//! Workers of a large cluster: to a router, and to each other, each costs what it costs in a small one. They join through
-//! discovery's table, as etcd or Kubernetes shows them, in virtual time.
+//! Workers of a large cluster: to a router, and to each other, each costs what it costs in a small one. They join
+//! through discovery's table, as etcd or Kubernetes shows them, in virtual time.
 
 use crate::counting::held;
 use discovery::{About, Change, Entry, Key, Member, Sight, Table, Topology};

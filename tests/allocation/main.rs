@@ -1,5 +1,5 @@
-//! What is allocated, counted: by the thread of a worker for a step of sequences that decode and for a prompt that comes,
-//! and for each worker and each key of many. What is copied is allocated first, so bytes count as well.
+//! What is allocated, counted: by the thread of a worker for a step of sequences that decode and for a prompt that
+//! comes, and for each worker and each key of many. What is copied is allocated first, so bytes count as well.
 
 mod counting;
 mod fleet;

@@ -20,8 +20,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Sends reports now: something changed that an operator, or a submit, is about to meet. A router that lets too much
-    /// wait gets one without lists: what follows may be the answer to it.
+    /// Sends reports now: something changed that an operator, or a submit, is about to meet. A router that lets too
+    /// much wait gets one without lists: what follows may be the answer to it.
     pub(crate) fn send_now(&mut self, core: &mut WorkerState, now: Time) {
         self.last = None;
         self.send_to(core, now, true);
@@ -32,7 +32,7 @@ impl Reports {
         self.send_to(core, now, false);
     }
 
-    /// `full_too`: routers that let too much wait get one as well.
+    /// Sends a report. `full_too`: routers that let too much wait get one as well.
     fn send_to(&mut self, core: &mut WorkerState, now: Time, full_too: bool) {
         if core.sessions.len() == 0 || self.last.is_some_and(|last| now.since(last) < REPORT_EVERY) {
             return;

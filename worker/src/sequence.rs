@@ -34,8 +34,8 @@ pub struct Sequence {
     pub(crate) sources: Sources,
     /// A fetch fills its blocks, and frees them itself.
     pub fetching: bool,
-    /// It was closed while steps in flight contain it. It is removed when they have ended, and what they compute of it
-    /// is told to nobody.
+    /// It was closed while steps in flight contain it. It is removed when they have ended. What they compute of it is
+    /// dropped.
     pub closing: bool,
 }
 

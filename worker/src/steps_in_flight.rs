@@ -3,8 +3,8 @@
 use domain::SeqKey;
 use std::collections::BTreeMap;
 
-/// The sequences in the steps in flight, each with the number of these steps. The blocks of a sequence must not be freed
-/// while it is here.
+/// The sequences in the steps in flight, each with the number of these steps. The blocks of a sequence must not be
+/// freed while it is here.
 #[derive(Debug, Default)]
 pub(crate) struct InSteps(BTreeMap<SeqKey, u32>);
 

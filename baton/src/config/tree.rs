@@ -306,8 +306,8 @@ tree! {
         /// Most requests that wait on a worker for memory, for a place in the batch or for a step. Above it, the router
         /// tries another worker.
         waiting_max: u32 = 1024,
-        /// Steps that the device has at once, 1 or 2. With 2, the next step is planned while one runs, so that the device
-        /// does not wait for the host in between. Texts are the same.
+        /// Steps that the device has at once, 1 or 2. With 2, the next step is planned while one runs, so that the
+        /// device does not wait for the host in between. Texts are the same.
         steps_in_flight: u32 = 2,
     }
     /// The device `sim`: it takes as long as a model on a card would, and its texts mean nothing.

@@ -18,8 +18,8 @@ fn asked() -> Asked {
     Asked { endpoint: "http://etcd".to_owned(), user: "worker".to_owned(), keys: KEYS.to_owned() }
 }
 
-/// Takes bytes as an answer to a read of all keys, and as one of a watch. What they list is a worker, or is left out; the
-/// changes fit each other.
+/// Takes bytes as an answer to a read of all keys, and as one of a watch. What they list is a worker, or is left out;
+/// the changes fit each other.
 pub fn etcd(bytes: &[u8]) {
     let mut reader = Reader::default();
     if let Ok(RangeResponse { kvs, .. }) = RangeResponse::decode(bytes) {
@@ -58,7 +58,7 @@ pub fn etcd_seeds() -> Vec<Vec<u8>> {
     watches.map(|answer| answer.encode_to_vec()).chain([range.encode_to_vec()]).collect()
 }
 
-/// A worker's key, as it was written at a revision.
+/// Returns a worker's key, as it was written at a revision.
 fn listed(id: u32, revision: i64) -> KeyValue {
     let address: Address = "10.0.0.1:9001".parse().expect("an address");
     let entry = Entry {

@@ -57,7 +57,8 @@ impl Loader<'_> {
         assert_eq!(loading, Loading::QueueNow, "a prompt that is queued does not wait for a load");
     }
 
-    /// Plans a prompt's load and does what the plan says. `claimed`: the room that the prompt and earlier jobs take. Returns what the prompt does meanwhile.
+    /// Plans a prompt's load and does what the plan says. `claimed`: the room that the prompt and earlier jobs take.
+    /// Returns what the prompt does meanwhile.
     fn load(&mut self, now: Time, prompt: SeqKey, stage: Stage, claimed: Claim) -> Loading {
         let Some(sequence) = self.sequences.get(&prompt).filter(|_| !self.tiers.is_empty()) else {
             return Loading::QueueNow;
@@ -124,9 +125,9 @@ impl Loader<'_> {
         Consumer { waits: loading == Loading::Wait, blocks, tokens, since: now, may_have_more }
     }
 
-    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to what is `claimed`,
-    /// and to what is cached of `kept`: the first `loadable`, or a half, a quarter and so on of what lacks behind the
-    /// first `cached`.
+    /// Returns the length in tokens of the prefix of `chain` for which a load has room in addition to what is
+    /// `claimed`, and to what is cached of `kept`: the first `loadable`, or a half, a quarter and so on of what lacks
+    /// behind the first `cached`.
     pub(super) fn loadable_beside(
         &self,
         claimed: Claim,

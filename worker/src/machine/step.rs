@@ -301,8 +301,8 @@ impl Machine {
         if let Some(retry) = self.retry.as_mut().filter(|_| !step.is_part) {
             retry.follow(step.work);
             for (key, copy) in step.copies {
-                // What the failed step wrote is written again, to the block that is copied to now. So the block that was
-                // offered is not filled.
+                // What the failed step wrote is written again, to the block that is copied to now. So the block that
+                // was offered is not filled.
                 self.offers.withdraw(core, key);
                 core.copies.push((key, copy));
             }
