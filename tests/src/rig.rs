@@ -247,7 +247,7 @@ fn config(layout: &KvLayout, limits: &DeviceLimits) -> WorkerConfig {
         offer_max: OFFER_MAX,
         silence_max: SILENCE_MAX,
         outbox_bytes: worker::OUTBOX_BYTES,
-        steps_in_flight: 2,
+        steps_in_flight: 1,
     }
 }
 

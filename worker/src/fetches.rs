@@ -18,6 +18,7 @@ mod reads;
 pub use entry::{FetchKind, FetchProgress};
 
 use crate::state::WorkerState;
+use domain::handoff::PeerBody;
 use domain::session::Failure;
 use domain::{Epoch, LeaseId, RequestId, SeqKey, Time, WorkerId};
 use early::EarlyOffers;
@@ -73,6 +74,15 @@ impl Fetches {
     /// Ends the fetch of an attempt that is over for the router.
     pub fn cancel(&mut self, core: &mut WorkerState, now: Time, request: RequestId, epoch: Epoch) {
         self.event(core, now, (request, epoch), FetchEvent::Cancel);
+    }
+
+    /// Gives back what `owner` offers to an attempt that was refused, now or when it comes. Otherwise it would be kept
+    /// as an early offer, as long as a submit may take.
+    pub(crate) fn refuse(&mut self, core: &mut WorkerState, owner: WorkerId, request: RequestId, epoch: Epoch) {
+        if let Some((offer, _)) = self.early.take(owner, (request, epoch)) {
+            core.send(owner, PeerBody::Release { lease: offer.lease });
+        }
+        self.early.close((request, epoch));
     }
 
     /// Reads what waited for the connection to this owner.

@@ -22,6 +22,10 @@ impl Machine {
             Ok(()) => self.begin(now, session, submit),
             Err(refusal) => {
                 let (why, detail) = (refusal.failure(), refusal.to_string());
+                if let Assignment::Decode { prefill: owner } | Assignment::TakeOver { from: owner } = submit.assignment
+                {
+                    self.fetches.refuse(&mut self.core, owner, request, epoch);
+                }
                 self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
             }
         }
