@@ -1,5 +1,5 @@
 //! A device does not idle while something could run: after a turn it has a step where a sequence decodes or a
-//! prompt is in progress, and nothing waits for room of a pool that is all to be had, but what rests. What decodes
+//! prompt is in progress that has the blocks of its next chunk, and nothing waits for room of a pool that is all to be had, but what rests. What decodes
 //! is in each step, or misses a few after one that failed.
 
 use super::line::Stand;
@@ -22,7 +22,11 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
         return Ok(());
     }
     let core = alive.machine.core();
-    let runs = |key: SeqKey, stand: &Stand| core.decodes(key) && !core.is_held(key) || stand.computes(key);
+    // The next chunk of a prompt may need blocks that fell out of a window and that a tier still reads.
+    let windowed = world.scenario.layout.groups.iter().map(|group| group.window.is_some());
+    let lacks =
+        core.kv.stats().iter().zip(windowed).any(|(stats, windowed)| windowed && stats.cached > stats.evictable);
+    let runs = |key: SeqKey, stand: &Stand| core.decodes(key) && !core.is_held(key) || stand.computes(key) && !lacks;
     if let Some((key, _)) = alive.line.iter().find(|&(&key, stand)| runs(key, stand)) {
         return Err(format!("{key} could run, and nothing does"));
     }
