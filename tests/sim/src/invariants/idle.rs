@@ -1,6 +1,6 @@
-//! A device does not idle while something could run: after a turn it has a step where a sequence decodes or a
-//! prompt is in progress that has the blocks of its next chunk, and nothing waits for room of a pool that is all to be had, but what rests. What decodes
-//! is in each step, or misses a few after one that failed.
+//! A device does not idle while something could run. After a turn it has a step where a sequence decodes, or where a
+//! prompt is in progress that has the blocks of its next chunk. Nothing waits for room of a pool that is all to be had,
+//! but what rests. What decodes is in each step, or misses a few after one that failed.
 
 use super::line::Stand;
 use crate::event::WorkerIndex;
