@@ -94,7 +94,7 @@ impl World {
     /// An operator asks something of a worker, or takes it back.
     pub(crate) fn operate_on(&mut self, w: WorkerIndex, kind: FaultKind, begins: bool) {
         let worker = &mut self.workers[w];
-        worker.wanted = worker.wanted.with(kind, begins, worker.role);
+        (worker.wanted, worker.operated) = (worker.wanted.with(kind, begins, worker.role), true);
         let wanted = worker.wanted;
         let ask = if kind == FaultKind::OperatorDrain { drain(wanted) } else { role(wanted) };
         self.trace.note(self.now, || format!("an operator asks w{w}: {:?}", ask.body));
@@ -120,7 +120,7 @@ impl World {
         for w in 0..self.workers.len() {
             let worker = &mut self.workers[w];
             let first = Duty::of(worker.role);
-            if worker.role == starts_as && worker.alive.as_ref().is_some_and(|alive| alive.duty() != first) {
+            if worker.role == starts_as && worker.alive.is_some() && worker.operated {
                 worker.wanted = first;
                 self.trace.note(self.now, || format!("an operator has w{w} be {first:?}"));
                 [role(first), drain(first)].into_iter().for_each(|ask| self.mail_now(w, Inmail::Operator(ask)));

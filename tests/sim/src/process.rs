@@ -125,6 +125,8 @@ pub(crate) struct Worker {
     pub(crate) role: Role,
     /// What operators asked of this life.
     pub(crate) wanted: Duty,
+    /// They asked something of it. It may have done it though nobody has its answer.
+    pub(crate) operated: bool,
     /// Which life it is in, or was in last.
     pub(crate) life: Life,
     pub(crate) alive: Option<WorkerLife>,

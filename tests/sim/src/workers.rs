@@ -74,7 +74,7 @@ impl World {
         let machine = machine.expect("the scheduler's settings agree").with_roles(worker.role, make_role);
         let machine = self.tiers(w, &shell).into_iter().fold(machine, Machine::with_tier);
         let duty = Duty::of(self.workers[w].role);
-        self.workers[w].wanted = duty;
+        (self.workers[w].wanted, self.workers[w].operated) = (duty, false);
         self.workers[w].alive = Some(WorkerLife {
             machine,
             duties: vec![duty],

@@ -103,6 +103,7 @@ impl World {
             id: WorkerId(index as u32),
             role: role(index),
             wanted: Duty::of(role(index)),
+            operated: false,
             life: 0,
             alive: None,
             platter: Platter::default(),
