@@ -62,11 +62,13 @@ impl Placement {
         out: &mut Vec<Command>,
     ) {
         let Some(journey) = self.current(id, request, epoch) else { return };
-        let attempt = journey.attempt;
+        let (attempt, involvement) = (journey.attempt, journey.involvement(id, epoch));
         // All that is missing of a worker that was taken over from are tokens that it sent before.
-        let was_taken_over = journey.involvement(id, epoch) == Some(Involvement::Before);
-        // The decode worker goes on without its prefill worker.
-        let is_past_prefill = attempt.prefill == Some(id) && attempt.decode_started && !journey.awaits_first();
+        let was_taken_over = involvement == Some(Involvement::Before);
+        // The decode worker goes on without its prefill worker. That one may be the taker by now, since workers change
+        // their roles: then its word is about the move.
+        let is_of_prefill = involvement == Some(Involvement::Current) && attempt.prefill == Some(id);
+        let is_past_prefill = is_of_prefill && attempt.decode_started && !journey.awaits_first();
         if was_taken_over || is_past_prefill {
             self.counters.stale_messages += 1;
             return;

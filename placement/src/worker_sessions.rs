@@ -36,7 +36,9 @@ impl Placement {
             let Some(journey) = self.journeys.get_mut(&request) else { continue };
             // If the worker gave or took a move, the giver may have stopped before the taker began. If it is the one
             // that was taken over from, tokens of it are missing and will not come.
-            if journey.attempt.prefill != Some(id) || journey.attempt.decode == id || journey.awaits_first() {
+            let moves = [journey.moving, journey.before].into_iter().flatten().any(|(worker, _)| worker == id);
+            let prefilled_alone = journey.attempt.prefill == Some(id) && journey.attempt.decode != id && !moves;
+            if !prefilled_alone || journey.awaits_first() {
                 let detail = format!("the session with {id} was lost");
                 self.retry_or_end(now, request, AttemptFailure { worker: id, why: None, detail }, out);
             } else {
