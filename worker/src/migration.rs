@@ -27,12 +27,16 @@ pub(crate) enum MigrationError {
 }
 
 impl MigrationError {
-    /// Returns what the router is told.
-    pub(crate) fn failure(self) -> Failure {
+    /// Returns what the router is told. `ends`: the worker is about to end. A worker that an operator drains is not, and
+    /// a router that took it for one would give it nothing when it takes work again.
+    pub(crate) fn failure(self, ends: bool) -> Failure {
         match self {
             MigrationError::HandedOff => Failure::Engine,
-            MigrationError::ManyChoices | MigrationError::NotDecoding | MigrationError::TooManyLeases => {
+            MigrationError::ManyChoices | MigrationError::NotDecoding | MigrationError::TooManyLeases if ends => {
                 Failure::Draining
+            }
+            MigrationError::ManyChoices | MigrationError::NotDecoding | MigrationError::TooManyLeases => {
+                Failure::QueueFull
             }
         }
     }

@@ -102,6 +102,29 @@ fn who_refused_an_attempt_takes_it_over_once_it_has_begun_elsewhere() {
     check(&bench, "w1 cancel e2, w12 cancel e2, end Error by Us 1");
 }
 
+/// Workers change their roles: the one that computed the prompt decodes by now, and the sequence moves there.
+fn moves_to_its_prefill_worker() -> Bench {
+    let mut bench = Bench::new(PlacementConfig { handoff: HandoffPolicy::Always, ..config() }, &[P1, D1]);
+    bench.arrive(request(1, 100, 1, 8));
+    bench.tokens(P1, 1, 0, &[5]);
+    bench.tokens(D1, 1, 1, &[6]);
+    bench.report(P1, report(1, false, Role::Decode));
+    bench.said_so();
+    bench.report(D1, report(1, true, Role::Decode));
+    check(&bench, "w1 take over from w11 e2+2, w11 hand e1 over to w1 as e2 +2");
+    bench
+}
+
+#[test]
+fn a_move_to_the_worker_that_computed_the_prompt_can_fail() {
+    let mut bench = moves_to_its_prefill_worker();
+    bench.failed(P1, 2, Failure::HandoffTimeout);
+    check(&bench, "w11 cancel e1, w1 cancel e2, w1 whole e3+2");
+    let mut bench = moves_to_its_prefill_worker();
+    bench.event(Event::WorkerDown { id: P1 });
+    check(&bench, "to be seen");
+}
+
 #[test]
 fn who_takes_work_again_is_asked_again() {
     let again: [fn(&mut Bench); 3] = [

@@ -76,7 +76,8 @@ impl Machine {
     /// router replays it elsewhere.
     pub(super) fn on_migrate(&mut self, now: Time, migrate: Migrate) {
         if let Err(error) = migration::begin(&mut self.offers, &mut self.core, now, migrate) {
-            self.fail_attempt(now, migrate.request, migrate.epoch, error.failure(), &error.to_string());
+            let why = error.failure(self.core.draining);
+            self.fail_attempt(now, migrate.request, migrate.epoch, why, &error.to_string());
         }
     }
 
