@@ -1,6 +1,6 @@
 //! Introductions. A router introduces two workers to each other before the first message that names one of them to the
-//! other. So a worker of a large cluster hears only of the workers that it deals with. It hears of their later lives, and
-//! when they have left.
+//! other. So a worker of a large cluster hears only of the workers that it deals with. It hears of their later lives,
+//! and when they have left.
 
 use crate::message::Command;
 use crate::placement::Placement;

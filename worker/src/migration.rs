@@ -27,8 +27,8 @@ pub(crate) enum MigrationError {
 }
 
 impl MigrationError {
-    /// Returns what the router is told. `ends`: the worker is about to end. A worker that an operator drains is not, and
-    /// a router that took it for one would give it nothing when it takes work again.
+    /// Returns what the router is told. `ends`: the worker is about to end. A worker that an operator drains is not,
+    /// and a router that took it for one would give it nothing when it takes work again.
     pub(crate) fn failure(self, ends: bool) -> Failure {
         match self {
             MigrationError::HandedOff => Failure::Engine,

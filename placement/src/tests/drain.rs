@@ -119,7 +119,7 @@ fn moves_to_its_prefill_worker() -> Bench {
 fn a_move_to_the_worker_that_computed_the_prompt_can_fail() {
     let mut bench = moves_to_its_prefill_worker();
     bench.failed(P1, 2, Failure::HandoffTimeout);
-    check(&bench, "w11 cancel e1, w1 cancel e2, w1 whole e3+2");
+    check(&bench, "w1 cancel e1, w11 cancel e1, w1 cancel e2, w1 whole e3+2");
     let mut bench = moves_to_its_prefill_worker();
     bench.event(Event::WorkerDown { id: P1 });
     check(&bench, "to be seen");
