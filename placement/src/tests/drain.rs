@@ -122,7 +122,7 @@ fn a_move_to_the_worker_that_computed_the_prompt_can_fail() {
     check(&bench, "w1 cancel e1, w11 cancel e1, w1 cancel e2, w1 whole e3+2");
     let mut bench = moves_to_its_prefill_worker();
     bench.event(Event::WorkerDown { id: P1 });
-    check(&bench, "to be seen");
+    check(&bench, "w11 cancel e1, end Error by Worker 2");
 }
 
 #[test]
