@@ -14,8 +14,8 @@ PATIENCE_S = 30
 SERVICE = "baton.admin.v1.Admin"
 CALLS = {
     "ChangeRole", "ChangeSettings", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes",
-    "ListModels", "ListRequests", "ListSettings", "ListTiers", "ListWorkers", "Reload", "SetLogFilter", "UndrainWorker",
-    "Watch",
+    "ListModels", "ListRequests", "ListSettings", "ListTiers", "ListWorkers", "ParkPrefix", "PinPrefix", "Reload",
+    "SetLogFilter", "UndrainWorker", "UnparkPrefix", "UnpinPrefix", "Watch",
 }  # fmt: skip
 
 
@@ -91,6 +91,16 @@ class Admin(unittest.TestCase):
             self.call("ChangeSettings", values={"router.request_max": "7"})
         self.assertEqual(refused.exception.code(), grpc.StatusCode.NOT_FOUND)
         self.assertIn(name, refused.exception.details())
+
+    def test_each_worker_says_what_became_of_a_prefix(self):
+        prefix = {"request": '{"prompt": "%s"}' % ("Once upon a time, " * 40)}
+        for name in ["PinPrefix", "UnpinPrefix", "ParkPrefix", "UnparkPrefix"]:
+            answer = self.call(name, prefix=prefix)
+            self.assertEqual({worker.worker_name for worker in answer.workers}, {"prefill-1", "decode-1"}, name)
+            self.assertTrue(all(worker.tokens > 0 for worker in answer.workers), answer)
+        with self.assertRaises(grpc.RpcError) as refused:
+            self.call("ParkPrefix", prefix={"request": "no JSON"})
+        self.assertEqual(refused.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
 
     def test_snapshots_come_again_and_again(self):
         watch = self.call("Watch", every_ms=100)
