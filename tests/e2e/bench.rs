@@ -74,7 +74,10 @@ fn every_way_to_send_is_answered_and_counted() {
     let cached = &report["figures"]["cached_tokens"];
     assert_eq!((&cached["p50"], &cached["max"]), (&64.0.into(), &64.0.into()));
 
-    let (report, records) = check(&["--trace", TRACE, "--trace-speed", "10"], 8, 224);
+    // Whether a prompt finds what the one before it shares depends on the speed of the machine. The second time all do.
+    let trace = ["--trace", TRACE, "--trace-speed", "10"];
+    check(&trace, 8, 224);
+    let (report, records) = check(&trace, 8, 224);
     assert_eq!(report["settings"]["arrivals"]["kind"], "trace");
     assert!(records.iter().any(|record| record["cached_tokens"].as_u64() >= Some(1024)), "blocks are shared");
 
