@@ -72,7 +72,7 @@ pub struct Scheduler {
     /// there then.
     decoding: BTreeMap<Age, u32>,
     /// The sequences in the steps in flight, each with the number of these steps.
-    in_flight: BTreeMap<SeqKey, u32>,
+    in_flight: HashMap<SeqKey, u32>,
     /// Sequences that are fetched, with how many will decode from there: they have their memory, and will be added
     /// running.
     taking_over: HashMap<SeqKey, u16>,
@@ -99,7 +99,7 @@ impl Scheduler {
             waiting: Queue::default(),
             prompts: Vec::new(),
             decoding: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
+            in_flight: HashMap::new(),
             taking_over: HashMap::new(),
             arrivals: HashMap::new(),
             short: None,

@@ -1,12 +1,14 @@
 //! Which sequences the steps in flight contain.
 
 use domain::SeqKey;
+#[cfg(feature = "explore")]
 use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// The sequences in the steps in flight, each with the number of these steps. The blocks of a sequence must not be
 /// freed while it is here.
 #[derive(Debug, Default)]
-pub(crate) struct InSteps(BTreeMap<SeqKey, u32>);
+pub(crate) struct InSteps(HashMap<SeqKey, u32>);
 
 impl InSteps {
     /// Notes that a step with the sequence was submitted.
@@ -37,6 +39,6 @@ impl InSteps {
     /// Iterates over the sequences in order, each with the number of steps.
     #[cfg(feature = "explore")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SeqKey, u32)> {
-        self.0.iter().map(|(&key, &steps)| (key, steps))
+        self.0.iter().map(|(&key, &steps)| (key, steps)).collect::<BTreeMap<_, _>>().into_iter()
     }
 }

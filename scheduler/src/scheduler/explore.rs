@@ -16,7 +16,7 @@ impl Scheduler {
             (prompt.job.key, prompt.job.tokens, prompt.job.samples, prompt.computed).hash(hasher);
         }
         self.decoding.iter().for_each(|((_, key), known)| (key, known).hash(hasher));
-        self.in_flight.hash(hasher);
+        self.in_flight.iter().collect::<BTreeMap<_, _>>().hash(hasher);
         self.taking_over.iter().collect::<BTreeMap<_, _>>().hash(hasher);
         self.short.filter(|(_, count)| *count == given_back).is_some().hash(hasher);
         (self.settled == Some(given_back)).hash(hasher);
