@@ -218,7 +218,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         offer_max: Duration::from_secs(60),
         silence_max: Duration::from_secs(3600),
         outbox_bytes: crate::config::OUTBOX_BYTES,
-        steps_in_flight: 2,
+        steps_in_flight: 1,
     };
     let mut chains = Vec::new();
     for prompt in held {
