@@ -10,8 +10,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long a test waits for what must happen. Nothing that works takes nearly as long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test waits for what must happen. Nothing that works takes nearly as long, not even a long prompt of the
+/// fetched model on one thread of a processor without AVX-512.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// How often it looks.
 const GLANCE: Duration = Duration::from_millis(20);
 /// Longer than workers take to publish their metrics.
