@@ -39,12 +39,16 @@ unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, pass: &Pass<'_>, r
     if R > D::TILE.0 {
         return;
     }
-    // SAFETY: as the caller says; a panel has four vectors.
-    unsafe {
-        match D::TILE.1 {
-            1 => (0..4).for_each(|vector| tile::<D, F, R, 1>(d, pass, row, vector)),
-            2 => (0..4).step_by(2).for_each(|vector| tile::<D, F, R, 2>(d, pass, row, vector)),
-            _ => tile::<D, F, R, 4>(d, pass, row, 0),
+    // Loops, not closures: a closure of this size stays a function of its own, which is compiled without the features
+    // of the CPU, and calls a function for each instruction.
+    for vector in (0..4).step_by(D::TILE.1) {
+        // SAFETY: as the caller says; a panel has four vectors.
+        unsafe {
+            match D::TILE.1 {
+                1 => tile::<D, F, R, 1>(d, pass, row, vector),
+                2 => tile::<D, F, R, 2>(d, pass, row, vector),
+                _ => tile::<D, F, R, 4>(d, pass, row, vector),
+            }
         }
     }
 }
