@@ -27,38 +27,31 @@ dispatch! {
 
 #[inline(always)]
 unsafe fn activate<S: Simd>(s: S, a: &Gated) {
-    // SAFETY: as the caller says.
-    unsafe {
-        match a.activation {
-            Activation::Silu => rows(s, a, |gate| gate),
-            Activation::GeluTanh => rows(s, a, |gate| gelu_exponent(s, gate)),
-        }
-    }
-}
-
-/// Both activations are `gate / (1 + e^-x)`, with an `x` of their own.
-#[inline(always)]
-unsafe fn rows<S: Simd>(s: S, a: &Gated, x: impl Fn(S::V) -> S::V) {
     let (whole, rest) = (a.width / LANES * LANES, a.width % LANES);
     // SAFETY: gates are below `width`, ups below `2 * width`.
     unsafe {
         let up = a.gate_up.add(a.width);
         let mut i = 0;
         while i < whole {
-            s.store(a.out.add(i), gate(s, s.load(a.gate_up.add(i)), s.load(up.add(i)), &x));
+            s.store(a.out.add(i), gate(s, a.activation, s.load(a.gate_up.add(i)), s.load(up.add(i))));
             i += LANES;
         }
         if rest > 0 {
             let (left, up) = (s.load_part(a.gate_up.add(whole), rest), s.load_part(up.add(whole), rest));
-            let activated = gate(s, left, up, &x);
+            let activated = gate(s, a.activation, left, up);
             s.store_part(a.out.add(whole), activated, rest);
         }
     }
 }
 
+/// Both activations are `gate / (1 + e^-x)`, with an `x` of their own.
 #[inline(always)]
-fn gate<S: Simd>(s: S, gate: S::V, up: S::V, x: &impl Fn(S::V) -> S::V) -> S::V {
-    let e = s.exp(s.sub(s.splat(0.0), x(gate)));
+fn gate<S: Simd>(s: S, activation: Activation, gate: S::V, up: S::V) -> S::V {
+    let x = match activation {
+        Activation::Silu => gate,
+        Activation::GeluTanh => gelu_exponent(s, gate),
+    };
+    let e = s.exp(s.sub(s.splat(0.0), x));
     s.mul(s.div(gate, s.add(s.splat(1.0), e)), up)
 }
 

@@ -25,20 +25,26 @@ dispatch! {
 
 #[inline(always)]
 unsafe fn cap<S: Simd>(s: S, c: &CapRow) {
-    let bounded = |x: S::V| {
-        let scaled = s.mul(x, s.splat(c.scale));
-        c.cap.map_or(scaled, |cap| s.soft_cap(scaled, cap))
-    };
     let (whole, rest) = (c.width / LANES * LANES, c.width % LANES);
     // SAFETY: all accesses are below `width`.
     unsafe {
         let mut i = 0;
         while i < whole {
-            s.store(c.x.add(i), bounded(s.load(c.x.add(i))));
+            s.store(c.x.add(i), bounded(s, c, s.load(c.x.add(i))));
             i += LANES;
         }
         if rest > 0 {
-            s.store_part(c.x.add(whole), bounded(s.load_part(c.x.add(whole).cast_const(), rest)), rest);
+            let part = s.load_part(c.x.add(whole).cast_const(), rest);
+            s.store_part(c.x.add(whole), bounded(s, c, part), rest);
         }
+    }
+}
+
+#[inline(always)]
+fn bounded<S: Simd>(s: S, c: &CapRow, x: S::V) -> S::V {
+    let scaled = s.mul(x, s.splat(c.scale));
+    match c.cap {
+        Some(cap) => s.soft_cap(scaled, cap),
+        None => scaled,
     }
 }

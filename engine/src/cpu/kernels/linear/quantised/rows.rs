@@ -39,8 +39,8 @@ unsafe fn wide_tile<D: Dot, F: Weights, const R: usize>(d: D, pass: &Pass<'_>, r
     if R > D::TILE.0 {
         return;
     }
-    // Loops, not closures: a closure of this size stays a function of its own, which is compiled without the features
-    // of the CPU, and calls a function for each instruction.
+    // A loop, not a closure: a closure can stay a function of its own, which is compiled without the features of the
+    // CPU and calls a function for each instruction.
     for vector in (0..4).step_by(D::TILE.1) {
         // SAFETY: as the caller says; a panel has four vectors.
         unsafe {
