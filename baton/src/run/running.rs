@@ -47,10 +47,19 @@ struct State {
     workers: Vec<LimitedWorker>,
 }
 
-/// A worker of this process, and the limits that it started with: those of its device.
+/// A worker of this process, and the limits that it started with: those of its device and its memory.
 struct LimitedWorker {
     input: WorkerInput,
-    started: SchedulerConfig,
+    started: StartLimits,
+}
+
+/// The limits that a worker starts with.
+#[derive(Clone, Copy)]
+pub(super) struct StartLimits {
+    /// What it schedules by.
+    pub(super) scheduler: SchedulerConfig,
+    /// Most tokens in a chunk, later too: the memory of layers with a window was divided for so many.
+    pub(super) chunk_tokens_max: u32,
 }
 
 /// Why settings are not changed.
@@ -111,7 +120,14 @@ impl LimitedWorker {
     fn limits(&self, config: &Config) -> Result<SchedulerConfig, ChangeError> {
         let Config { engine, .. } = config;
         let (chunk_tokens, running_max, waiting_max) = (engine.chunk_tokens, engine.running_max, engine.waiting_max);
-        let limits = SchedulerConfig { chunk_tokens, running_max, waiting_max, ..self.started };
+        let StartLimits { scheduler, chunk_tokens_max } = self.started;
+        if chunk_tokens > chunk_tokens_max {
+            return Err(ChangeError::Worker(format!(
+                "engine.chunk_tokens: {chunk_tokens} is above {chunk_tokens_max}, for which the memory of the model's \
+                 windows was divided when this process started"
+            )));
+        }
+        let limits = SchedulerConfig { chunk_tokens, running_max, waiting_max, ..scheduler };
         let wrong = |error| match error {
             scheduler::ConfigError::Samples { samples_max, .. } => {
                 format!("engine.running_max: {running_max} is above {samples_max}, for which this process was started")
@@ -156,7 +172,7 @@ impl Running {
     }
 
     /// Lets a worker that started with these limits follow the settings.
-    pub(super) fn add_worker(&self, input: WorkerInput, started: SchedulerConfig) {
+    pub(super) fn add_worker(&self, input: WorkerInput, started: StartLimits) {
         let mut state = self.state();
         let worker = LimitedWorker { input, started };
         // The settings may have changed while it started.

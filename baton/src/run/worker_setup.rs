@@ -2,6 +2,7 @@
 
 use super::model::{Engine, Model};
 use super::model_card::shape;
+use super::running::StartLimits;
 use super::tiers;
 use crate::config::{Config, EncodeKv, Pinning};
 use crate::pools::demand;
@@ -96,8 +97,11 @@ impl WorkerSetup {
     }
 
     /// Returns the limits that it starts with.
-    pub(super) fn limits(&self) -> SchedulerConfig {
-        self.config.scheduler
+    pub(super) fn limits(&self) -> StartLimits {
+        let scheduler = self.config.scheduler;
+        let has_windows = self.config.layout.groups.iter().any(|group| group.window.is_some());
+        let chunk_tokens_max = if has_windows { scheduler.chunk_tokens } else { u32::MAX };
+        StartLimits { scheduler, chunk_tokens_max }
     }
 
     /// Returns what computes, in words.

@@ -52,15 +52,17 @@ const OTHER: [&str; 15] = [
     "traces.sample=0.5",
 ];
 
-fn started(config: &Config) -> SchedulerConfig {
-    SchedulerConfig {
+/// A model with windows started with these.
+fn started(config: &Config) -> StartLimits {
+    let scheduler = SchedulerConfig {
         step_tokens_max: config.engine.step_tokens_max,
         chunk_tokens: config.engine.chunk_tokens,
         running_max: config.engine.running_max,
         waiting_max: config.engine.waiting_max,
         block_tokens: 16,
         samples_max: config.engine.running_max + u32::from(config.router.choices_max),
-    }
+    };
+    StartLimits { scheduler, chunk_tokens_max: config.engine.chunk_tokens }
 }
 
 /// A process with a worker that the test plays.
@@ -138,6 +140,7 @@ fn a_call_changes_all_or_nothing_and_says_why() {
         ("engine.running_max=100", "InvalidArgument", "engine.running_max: 100 is above 80"),
         ("engine.chunk_tokens=24", "InvalidArgument", "24 is not a multiple of a block's 16 tokens"),
         ("engine.chunk_tokens=2048", "InvalidArgument", "engine.step_tokens_max"),
+        ("engine.chunk_tokens=528", "InvalidArgument", "528 is above 512, for which the memory of the model's windows"),
         ("kv.device_bytes=1GiB", "FailedPrecondition", "kv.device_bytes cannot change without a restart"),
         ("cluster.secret=hush hush hush hush", "FailedPrecondition", "cluster.secret cannot change"),
         ("cluster.workers=a:1", "FailedPrecondition", "cluster.workers is of routers whose workers"),
