@@ -34,6 +34,8 @@ mod gguf_writer;
 mod gone;
 mod host;
 mod http;
+#[cfg(not(debug_assertions))]
+mod kernels;
 mod keys;
 #[cfg(feature = "failpoints")]
 mod kills;
