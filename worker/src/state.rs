@@ -19,7 +19,7 @@ use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, T
 use domain::{BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
-use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig};
+use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig, Work};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::time::Duration;
@@ -357,8 +357,12 @@ impl WorkerState {
         predicted_load_s(&self.kv, &self.rates, &self.config.layout, chain, tokens)
     }
 
-    /// Returns the scheduler, and the memory as the scheduler sees it.
-    pub(crate) fn scheduler_and_space(&mut self, now: Time) -> (&mut Scheduler, Space<'_>) {
+    /// Returns the scheduler, and the memory as the scheduler sees it. `ahead`: the work of the newest step in flight.
+    pub(crate) fn scheduler_and_space<'a>(
+        &'a mut self,
+        now: Time,
+        ahead: &'a [Work],
+    ) -> (&'a mut Scheduler, Space<'a>) {
         let pace = Pace {
             block_tokens: self.config.layout.block_tokens,
             chunk_tokens: self.config.scheduler.chunk_tokens,
@@ -366,7 +370,7 @@ impl WorkerState {
         };
         let Self { kv, sequences, copies, loads, scheduler, sessions, attempts, .. } = self;
         let (full, turns) = (sessions.any_full().then_some((&*sessions, &*attempts)), sessions.turns());
-        let (caught_up, ahead) = (Vec::new(), &[][..]);
+        let caught_up = Vec::new();
         (scheduler, Space { kv, sequences, pace, copies, caught_up, loads, ahead, full, turns, now })
     }
 

@@ -59,8 +59,8 @@ impl Machine {
     }
 
     fn schedule(&mut self, now: Time) -> (Schedule, Vec<CaughtUp>) {
-        let (scheduler, mut space) = self.core.scheduler_and_space(now);
-        space.ahead = self.in_flight.back().map_or(&[], |step| &step.work);
+        let ahead = self.in_flight.back().map_or(&[][..], |step| &step.work);
+        let (scheduler, mut space) = self.core.scheduler_and_space(now, ahead);
         let schedule = scheduler.schedule(&mut space);
         let caught_up = space.caught_up.into_iter().map(|(key, from, to)| CaughtUp { key, from, to });
         (schedule, caught_up.collect())
