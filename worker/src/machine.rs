@@ -5,7 +5,7 @@
 //!  handle_event ─> on_session_bytes, on_peer_bytes, on_connected, ...          events.rs
 //!                    └─ on_submit: the role judges, then begin                 submit.rs, assignment.rs
 //!
-//!  turn ─> apply_deadlines ─> admit ─> start_step ─> reports, metrics
+//!  turn ─> apply_deadlines ─> admit ─> start_steps ─> reports, metrics
 //!                                        │
 //!          schedule ─> apply_schedule ─> submit ──> device                     step.rs
 //!                                                     │
@@ -253,7 +253,7 @@ impl Machine {
     pub(crate) fn admit(&mut self, now: Time) {
         loop {
             let core = &mut self.core;
-            let (scheduler, mut space) = core.scheduler_and_space(now);
+            let (scheduler, mut space) = core.scheduler_and_space(now, &[]);
             match scheduler.admit(&mut space) {
                 None => return,
                 Some(Admitted::TakeOver { key, cached_tokens }) => {
