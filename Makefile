@@ -1,4 +1,5 @@
 # The commands of the project. `make` alone prints them.
+# Tests are built with `--workspace`, whatever is chosen of them: then all commands share what they compile.
 # `check` reads and never writes; `fix` writes. Continuous integration runs the same commands (.ci/run).
 
 CARGO ?= cargo
@@ -42,7 +43,7 @@ test-kills: ## real processes, killed, stopped and cut off from each other; two 
 test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
 	@scripts/install-tools build nextest
 	$(CARGO) xtask sim --seeds $(or $(SEEDS),8000) --coverage
-	$(CARGO) nextest run --locked --release --package sim --features planted --test planted --success-output immediate
+	$(CARGO) nextest run --locked --release --workspace --features sim/planted --test planted --success-output immediate
 
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
@@ -50,9 +51,11 @@ test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft
 
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+# What kernels use of other people's crates is compiled in any case; most of it they do not use.
+test-neon: UNOPTIMISED = --config 'profile.release.package."*".opt-level=0'
 test-neon: ## the kernels for ARM, in an emulator of the processor
 	@scripts/install-tools build nextest neon
-	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu -E 'test(/^cpu::(kernels|simd)::/)'
+	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu $(UNOPTIMISED) -E 'test(/^cpu::(kernels|simd)::/)'
 
 bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
 	@scripts/install-tools build
@@ -84,7 +87,7 @@ test-console: build ## the console in a real Chromium, over a cluster of process
 
 test-fuzz: ## every reader of bytes from outside, over its corpus and changes of it
 	@scripts/install-tools build nextest
-	$(CARGO) nextest run --locked --release --package fuzz
+	$(CARGO) nextest run --locked --release --workspace -E 'package(fuzz)'
 
 soak: soak-miri ## the property tests again, each with many more cases (CASES=20000), and what soak-miri does
 	@scripts/install-tools build nextest python

@@ -19,7 +19,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The simulator, which says itself what it found.
-const SIMULATE: [&str; 7] = ["run", "--quiet", "--release", "--locked", "--package", "sim", "--"];
+/// Without `--package`, so that it shares what was compiled for tests.
+const SIMULATE: [&str; 7] = ["run", "--quiet", "--release", "--locked", "--bin", "sim", "--"];
 
 /// The tests that compare the generated pages with the code. A variable of the environment has them write the pages.
 const WRITE_PAGES: [&str; 9] =
