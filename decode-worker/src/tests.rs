@@ -116,7 +116,7 @@ fn machine() -> Machine {
 fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
     let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
-    let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![16] };
+    let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![16] };
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),

@@ -1,6 +1,10 @@
 //! The step plan: what one engine step computes, as plain data. The scheduler's side makes it, a device executes it,
 //! and neither knows the other.
 
+mod outputs;
+
+pub use outputs::{HIDDEN_BITS, HiddenRows, HiddenSum, Mask, TokenSet};
+
 use crate::ids::{BlockId, GroupId, SeqKey, StepId, Token};
 use crate::request::SamplingParams;
 use crate::tokens::Tokens;
@@ -41,9 +45,13 @@ pub struct Span {
     pub inputs: Vec<Input>,
     /// One table per KV group, in group order.
     pub tables: Vec<BlockTable>,
-    /// Tokens to sample from the logits of the span's last row: none for a chunk that does not end the prompt, one
-    /// for a decode step, `n` when a prompt with `n` choices ends.
+    /// Tokens to sample, by rising rows: none for a chunk that does not end the prompt, one for a decode step, `n` of the
+    /// last row when a prompt with `n` choices ends, one for each row when drafts are verified ([`Span::accepted`]).
     pub samples: Vec<Sample>,
+    /// Known tokens whose probabilities are wanted, by rising rows: those of a prompt.
+    pub scores: Vec<Score>,
+    /// The rows whose hidden states are wanted, as one sum.
+    pub hidden: Option<HiddenRows>,
 }
 
 /// An input token.
@@ -66,12 +74,14 @@ pub struct BlockTable {
     pub blocks: Vec<BlockId>,
 }
 
-/// A token to sample. A function of the logits and of what stands here, nothing else: the same sample on another
-/// worker gives the same token.
+/// A token to sample. A function of the logits, of what stands here and of the mask that comes later, nothing else: the
+/// same sample on another worker gives the same token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The sequence that the token is for.
     pub key: SeqKey,
+    /// The row whose logits it is taken from, counted from the span's first.
+    pub row: u32,
     /// How to sample.
     pub params: Arc<SamplingParams>,
     /// Seed of this sequence.
@@ -82,6 +92,20 @@ pub struct Sample {
     pub history: Option<Tokens>,
     /// One more token behind the history, which the host does not know yet: what the step before sampled as its `n`-th.
     pub pending: Option<u32>,
+    /// Whether a [`Mask`] is given after the plan: its step samples nothing before it has all of them. A mask may depend
+    /// on a token that the step before samples.
+    pub masked: bool,
+}
+
+/// A known token whose probability is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Score {
+    /// The row whose logits say how probable it is, counted from the span's first: the one of the token before.
+    pub row: u32,
+    /// The token.
+    pub token: Token,
+    /// How many of the most probable tokens are wanted beside it.
+    pub top: u16,
 }
 
 /// What a device says of a step.
@@ -93,12 +117,30 @@ pub struct StepOutput {
     /// failed (then none of its KV counts as written and the progress word was not raised beyond the layer that
     /// failed).
     pub sampled: Result<Vec<Sampled>, String>,
+    /// One entry per score of the plan, in plan order, but for those of spans that failed; empty if the step failed.
+    pub scored: Vec<TokenLogprobs>,
+    /// One entry per span of the plan that wants hidden states, in plan order, but for those that failed; empty if the
+    /// step failed.
+    pub hidden: Vec<HiddenSum>,
     /// Spans that failed alone, in plan order: what they wrote does not count, what the others did does.
     pub failed: Vec<FailedSpan>,
     /// From begin to end on the device: without the time that the step waited for the one before.
     pub elapsed: Duration,
     /// The part of `elapsed` spent inside kernels.
     pub in_kernels: Duration,
+}
+
+/// What a step gave, in plan order, but for spans that failed.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Outputs {
+    /// One entry per sample.
+    pub sampled: Vec<Sampled>,
+    /// One entry per score.
+    pub scored: Vec<TokenLogprobs>,
+    /// One entry per span that wants hidden states.
+    pub hidden: Vec<HiddenSum>,
+    /// Spans that failed alone.
+    pub failed: Vec<FailedSpan>,
 }
 
 /// A span that failed in a step whose other spans did not.
@@ -121,14 +163,26 @@ pub struct Sampled {
     pub logprobs: Option<TokenLogprobs>,
 }
 
-/// Log probabilities (natural logarithm) of the model's own distribution, before temperature, penalties and biases:
-/// what the OpenAI API reports.
+/// Log probabilities (natural logarithm) of the model's own distribution, before temperature, penalties, biases and
+/// masks: what the OpenAI API reports.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct TokenLogprobs {
-    /// Of the sampled token.
+    /// Of the sampled or scored token.
     pub logprob: f32,
     /// The most probable tokens, best first, ties by lower token.
     pub top: Vec<(Token, f32)>,
+}
+
+impl StepOutput {
+    /// Makes the output of a step that gave this, or failed as a whole.
+    pub fn new(step: StepId, outputs: Result<Outputs, String>, elapsed: Duration, in_kernels: Duration) -> Self {
+        let (sampled, rest) = match outputs {
+            Ok(mut outputs) => (Ok(std::mem::take(&mut outputs.sampled)), outputs),
+            Err(reason) => (Err(reason), Outputs::default()),
+        };
+        let Outputs { scored, hidden, failed, .. } = rest;
+        Self { step, sampled, scored, hidden, failed, elapsed, in_kernels }
+    }
 }
 
 impl StepPlan {
@@ -140,5 +194,51 @@ impl StepPlan {
     /// Samples of the step.
     pub fn samples(&self) -> usize {
         self.spans.iter().map(|span| span.samples.len()).sum()
+    }
+
+    /// Returns the number of scores of the step.
+    pub fn scores(&self) -> usize {
+        self.spans.iter().map(|span| span.scores.len()).sum()
+    }
+
+    /// Returns the number of sums of hidden states of the step.
+    pub fn hidden(&self) -> usize {
+        self.spans.iter().filter(|span| span.hidden.is_some()).count()
+    }
+
+    /// Returns all that is wanted of rows: samples, scores and hidden states.
+    pub fn outputs(&self) -> usize {
+        self.samples() + self.scores() + self.hidden()
+    }
+}
+
+impl Span {
+    /// Returns how many draft tokens the span confirms. Drafts are its inputs behind the first one; `sampled` are the
+    /// tokens that were sampled of its rows, one of each from the first on. A draft is right if the row before it samples
+    /// it and all drafts before are right. So `accepted + 1` sampled tokens count, and the KV of as many inputs; the next
+    /// span begins behind those.
+    ///
+    /// The tokens are those of a run without drafts (Leviathan et al., "Fast inference from transformers via speculative
+    /// decoding", 2023, with samples that are functions of the logits in place of the rejection step).
+    pub fn accepted(&self, sampled: &[Token]) -> usize {
+        let drafts = self.inputs.iter().skip(1).zip(sampled);
+        drafts.take_while(|&(&draft, &token)| draft == Input::Token(token)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drafts_count_up_to_the_first_that_is_wrong() {
+        let inputs = [9, 4, 5, 6].map(Input::Token).to_vec();
+        let (key, tables, samples) = (SeqKey::default(), Vec::new(), Vec::new());
+        let span = Span { key, start: 7, inputs, tables, samples, scores: Vec::new(), hidden: None };
+        for (sampled, accepted) in
+            [(&[4, 5, 6, 1][..], 3), (&[4, 5, 7, 1], 2), (&[4, 1, 6, 1], 1), (&[5, 5, 6, 1], 0), (&[4, 5], 2), (&[], 0)]
+        {
+            assert_eq!(span.accepted(sampled), accepted, "{sampled:?}");
+        }
     }
 }

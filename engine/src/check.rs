@@ -66,7 +66,7 @@ impl Checker {
             return Err(PlanError::Empty);
         }
         at_most("rows", plan.rows(), self.limits.rows_max)?;
-        at_most("samples", plan.samples(), self.limits.samples_max)?;
+        at_most("outputs", plan.outputs(), self.limits.outputs_max)?;
         plan.copies.iter().try_for_each(|copy| self.copy(copy))
     }
 
@@ -93,6 +93,7 @@ impl Checker {
         }
         let end = span.start as usize + span.inputs.len();
         at_most("positions", end, self.limits.context_max)?;
+        self.outputs(span)?;
         for input in &span.inputs {
             match *input {
                 Input::Token(token) if token as usize >= self.vocab => {
@@ -118,6 +119,20 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// Checks that all that is wanted is of rows of the span, in their order.
+    fn outputs(&self, span: &Span) -> Result<(), SpanError> {
+        let rows = span.inputs.len();
+        let rise = |last: u32, row: u32| {
+            if row < last || row as usize >= rows { Err(SpanError::OutputRow { row, rows }) } else { Ok(row) }
+        };
+        span.samples.iter().map(|sample| sample.row).try_fold(0, rise)?;
+        span.scores.iter().map(|score| score.row).try_fold(0, rise)?;
+        match span.scores.iter().find(|score| score.token as usize >= self.vocab) {
+            Some(score) => Err(SpanError::UnknownToken { token: score.token, vocab: self.vocab }),
+            None => Ok(()),
+        }
     }
 
     /// Checks that no sequence has two spans.

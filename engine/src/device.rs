@@ -1,6 +1,6 @@
 //! What every device offers: it takes a plan and, later, has an output.
 
-use domain::plan::{StepOutput, StepPlan};
+use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -14,8 +14,8 @@ pub const STEPS_IN_FLIGHT_MAX: usize = 2;
 pub struct DeviceLimits {
     /// Input rows of a step.
     pub rows_max: usize,
-    /// Samples of a step.
-    pub samples_max: usize,
+    /// Samples, scores and sums of hidden states of a step, all together.
+    pub outputs_max: usize,
     /// Longest sequence in tokens.
     pub context_max: usize,
     /// Blocks in each KV group's pool.
@@ -36,6 +36,12 @@ pub trait Device: Send {
     /// Queues a plan without waiting for it. If a step fails as a whole, so does one that is queued behind it by then:
     /// it does not run, and raises no progress. Errors: [`SubmitError`].
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError>;
+
+    /// Gives masks of samples of a step in flight, some or all. A sample that is masked by the plan is not taken before
+    /// its mask is there; the step waits, for a bounded time. Errors: [`MaskError`]; then none of them is taken.
+    fn masks(&mut self, step: StepId, _masks: Vec<Mask>) -> Result<(), MaskError> {
+        Err(MaskError::NotExpected { step })
+    }
 
     /// The output of the oldest submitted step if it has ended. Ended steps also call the waker.
     fn poll(&mut self) -> Option<StepOutput>;
@@ -105,6 +111,33 @@ pub enum SubmitError {
     Lost(String),
 }
 
+/// Why masks were not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MaskError {
+    /// The step is not in flight, none of its samples is masked, or it has taken its samples.
+    #[error("step {step} waits for no masks")]
+    NotExpected {
+        /// The step.
+        step: StepId,
+    },
+    /// The sample is not there, is not masked, or has its mask.
+    #[error("sample {sample} of step {step} waits for no mask")]
+    UnknownSample {
+        /// The step.
+        step: StepId,
+        /// The number of the sample, from 0.
+        sample: u32,
+    },
+    /// The mask is of another vocabulary.
+    #[error("a mask of {tokens} tokens for a vocabulary of {vocab}")]
+    Vocabulary {
+        /// Tokens of the mask.
+        tokens: usize,
+        /// Size of the model's vocabulary.
+        vocab: usize,
+    },
+}
+
 /// The rule that a plan breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -164,6 +197,14 @@ pub enum SpanError {
         token: Token,
         /// Size of the vocabulary.
         vocab: usize,
+    },
+    /// Something is wanted of a row that the span does not have, or behind one of a later row.
+    #[error("an output of row {row} of a span of {rows}, in which rows rise")]
+    OutputRow {
+        /// The row, from 0.
+        row: u32,
+        /// Rows of the span.
+        rows: usize,
     },
     /// A sample that the step before did not take.
     #[error("sample {sample} of a step that has {samples}")]

@@ -32,8 +32,8 @@ pub enum Axis {
     Inputs,
     /// One row per input token of a micro-batch. What they hold is gone when another micro-batch begins.
     MicroBatch,
-    /// One row per span that samples, in span order.
-    Sampling,
+    /// One row per input row whose logits are wanted, in their order.
+    Logits,
 }
 
 /// Shape of an activation buffer.
@@ -107,7 +107,7 @@ pub struct OpsError(pub String);
 /// Result of an operation.
 pub type OpsResult = Result<(), OpsError>;
 
-/// Operands of [`Ops::rms_norm`] and [`Ops::sampling_norm`]: `residual += add * residual_scale; out = norm(residual) *
+/// Operands of [`Ops::rms_norm`] and [`Ops::last_norm`]: `residual += add * residual_scale; out = norm(residual) *
 /// weight`.
 #[derive(Clone, Copy, Debug)]
 pub struct NormArgs {
@@ -155,7 +155,7 @@ pub struct MlpArgs {
 
 /// The operations on the step that the device holds. They run in the order of the calls; a device may only queue
 /// them. A device that has little room for activations cuts a step's input rows into micro-batches: an operation
-/// is about the rows of the micro-batch that was begun last, but for those on the sampling axis.
+/// is about the rows of the micro-batch that was begun last, but for those on the axis of logits.
 ///
 /// The constants in them (scales, caps, epsilon, windows, frequencies, the activation) are those of the
 /// [`ModelSpec`](crate::spec::ModelSpec).
@@ -198,14 +198,15 @@ pub trait Ops {
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
 
-    /// [`Ops::rms_norm`] of the last row of each span that samples, if the micro-batch has it; `out` has the sampling
-    /// axis.
-    fn sampling_norm(&mut self, args: NormArgs) -> OpsResult;
+    /// The last [`Ops::rms_norm`], of the rows of the micro-batch of which something is wanted. `out` has the axis of
+    /// logits, and gets the rows whose logits are. `scratch` has that of micro-batches, and may be what is added: rows whose
+    /// hidden states are wanted are normed into it and added up.
+    fn last_norm(&mut self, args: NormArgs, scratch: Buffer) -> OpsResult;
 
-    /// Logits of all sampling rows, scaled and capped.
+    /// Logits of all rows whose logits are wanted, scaled and capped.
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult;
 
-    /// Samples what the plan asks for.
+    /// Samples and scores what the plan asks for. It waits for masks.
     fn sample(&mut self, logits: Buffer) -> OpsResult;
 
     /// Everything before a layer's attention, except the announcement.

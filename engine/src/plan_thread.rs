@@ -6,9 +6,10 @@
 
 use crate::check::Checker;
 use crate::clock::now;
-use crate::device::{STEPS_IN_FLIGHT_MAX, SubmitError};
+use crate::device::{MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
+use crate::masks::{MASKS_WAIT_MAX, MaskBoard};
 use domain::StepId;
-use domain::plan::{StepOutput, StepPlan};
+use domain::plan::{Mask, StepOutput, StepPlan};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Submitted {
     pub(crate) plan: Arc<StepPlan>,
     pub(crate) at: Instant,
+    /// Where its masks come.
+    pub(crate) masks: Arc<MaskBoard>,
     /// Steps that had failed, as far as the host knew.
     failures: u64,
 }
@@ -38,6 +41,7 @@ type Waker = Arc<Mutex<Option<Box<dyn Fn() + Send + Sync>>>>;
 /// A device's side of the thread. The thread ends with it.
 pub(crate) struct PlanThread {
     pub(crate) checker: Checker,
+    masks: Arc<MaskBoard>,
     waker: Waker,
     /// Plans on their way; taken when the device is dropped, which ends the thread.
     submissions: Option<SyncSender<Submitted>>,
@@ -59,7 +63,7 @@ impl PlanThread {
         checker: Checker,
         mut execute: impl FnMut(&Submitted) -> StepOutput + Send + 'static,
     ) -> io::Result<Self> {
-        let waker = Waker::default();
+        let (waker, masks) = (Waker::default(), Arc::new(MaskBoard::new(checker.vocab, MASKS_WAIT_MAX)));
         let (submissions, plans) = sync_channel::<Submitted>(STEPS_IN_FLIGHT_MAX);
         let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
         let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
@@ -76,6 +80,7 @@ impl PlanThread {
                 } else {
                     Ok(failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO))
                 };
+                submitted.masks.forget(&submitted.plan);
                 // Whoever hears of the end has the plan's tokens to itself again.
                 drop(submitted);
                 let output = output.unwrap_or_else(|panic| {
@@ -99,6 +104,7 @@ impl PlanThread {
         })?;
         Ok(Self {
             checker,
+            masks,
             waker,
             submissions: Some(submissions),
             outputs,
@@ -121,14 +127,25 @@ impl PlanThread {
         }
         let lost = || SubmitError::Lost(ENDED.to_owned());
         let submissions = self.submissions.as_ref().ok_or_else(lost)?;
-        let submitted = Submitted { plan: plan.clone(), at: now(), failures: self.failures };
-        submissions.try_send(submitted).map_err(|error| match error {
-            TrySendError::Full(_) => SubmitError::Busy,
-            TrySendError::Disconnected(_) => SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned()),
+        let (masks, failures) = (self.masks.clone(), self.failures);
+        // The thread may come to its samples before this call has ended.
+        masks.expect(&plan);
+        let submitted = Submitted { plan: plan.clone(), at: now(), masks, failures };
+        submissions.try_send(submitted).map_err(|error| {
+            self.masks.forget(&plan);
+            match error {
+                TrySendError::Full(_) => SubmitError::Busy,
+                TrySendError::Disconnected(_) => SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned()),
+            }
         })?;
         self.checker.taken(&plan);
         self.in_flight.push_back(plan.step);
         Ok(())
+    }
+
+    /// As [`crate::device::Device::masks`].
+    pub(crate) fn masks(&self, step: StepId, masks: Vec<Mask>) -> Result<(), MaskError> {
+        self.masks.give(step, masks)
     }
 
     /// As [`crate::device::Device::poll`].
@@ -163,6 +180,7 @@ impl PlanThread {
 impl Drop for PlanThread {
     fn drop(&mut self) {
         self.submissions = None;
+        self.masks.close();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened, by the hook.
             let _ = thread.join();
@@ -172,7 +190,7 @@ impl Drop for PlanThread {
 
 /// The output of a step that failed as a whole.
 fn failed(step: StepId, reason: String, elapsed: Duration) -> StepOutput {
-    StepOutput { step, sampled: Err(reason), failed: Vec::new(), elapsed, in_kernels: Duration::ZERO }
+    StepOutput::new(step, Err(reason), elapsed, Duration::ZERO)
 }
 
 /// Returns what a panic said.

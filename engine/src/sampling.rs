@@ -1,8 +1,8 @@
 //! Sampling: from a row of logits to a token.
 //!
-//! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; stop tokens masked
-//! while `index < min_tokens`; repetition, then frequency and presence penalties; temperature; `top_k`, `top_p`,
-//! `min_p`; then one draw.
+//! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; the mask of a grammar;
+//! stop tokens masked while `index < min_tokens`; repetition, then frequency and presence penalties; temperature;
+//! `top_k`, `top_p`, `min_p`; then one draw.
 //!
 //! The token and its log probabilities are a function of the logits and of the [`Sample`], bit for bit. Bias and
 //! penalties are operations in f32, each rounded once. Weights are integers, whose sums do not depend on an order, and
@@ -20,7 +20,7 @@ mod tests;
 mod weights;
 
 use cut::Key;
-use domain::plan::{Sample, Sampled, TokenLogprobs};
+use domain::plan::{Sample, Sampled, Score, TokenLogprobs, TokenSet};
 use domain::{SamplingParams, SeqKey, Token, Tokens};
 
 /// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
@@ -47,6 +47,12 @@ pub enum SampleError {
         key: SeqKey,
         /// The largest logit.
         max: f32,
+    },
+    /// The mask allows no token that the model thinks possible.
+    #[error("the mask of {key} allows no token")]
+    NothingAllowed {
+        /// The sequence.
+        key: SeqKey,
     },
 }
 
@@ -79,30 +85,31 @@ impl Sampler {
 
     /// Samples one token from `logits` (`[vocab]`), which stay as they are, since several samples may share a row.
     ///
-    /// `pending`: the token that [`Sample::pending`] means.
+    /// `pending`: the token that [`Sample::pending`] means. `allowed`: the tokens that its mask allows.
     ///
     /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
-    /// history are passed over. Where the mask leaves no token at all it is void.
+    /// history are passed over. Where bias, stop tokens and penalties leave no token at all, they are void; a mask is not.
     ///
     /// Errors: [`SampleError`].
-    pub fn sample(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>) -> Result<Sampled, SampleError> {
-        if logits.len() != self.vocab {
-            return Err(SampleError::Length { logits: logits.len(), vocab: self.vocab });
-        }
-        let max = weights::max(logits);
-        if !max.is_finite() {
-            return Err(SampleError::Maximum { key: sample.key, max });
-        }
-        let token = if is_adjusted(sample) {
-            self.adjust(logits, sample, pending);
-            let adjusted = std::mem::take(&mut self.adjusted);
-            let (row, max) = match weights::max(&adjusted) {
-                f32::NEG_INFINITY => (logits, max),
-                max => (&adjusted[..], max),
-            };
-            let token = self.choose(row, max, sample);
-            self.adjusted = adjusted;
-            token
+    pub fn sample(
+        &mut self,
+        logits: &[f32],
+        sample: &Sample,
+        pending: Option<Token>,
+        allowed: Option<&TokenSet>,
+    ) -> Result<Sampled, SampleError> {
+        let max = self.max(logits, sample.key)?;
+        let token = if is_adjusted(sample) || allowed.is_some() {
+            self.adjust(logits, sample, pending, allowed);
+            let mut row = std::mem::take(&mut self.adjusted);
+            let mut max = weights::max(&row);
+            if max == f32::NEG_INFINITY {
+                copy_allowed(&mut row, logits, allowed);
+                max = weights::max(&row);
+            }
+            let token = (max > f32::NEG_INFINITY).then(|| self.choose(&row, max, sample));
+            self.adjusted = row;
+            token.ok_or(SampleError::NothingAllowed { key: sample.key })?
         } else {
             self.choose(logits, max, sample)
         };
@@ -110,11 +117,26 @@ impl Sampler {
         Ok(Sampled { key: sample.key, token, logprobs })
     }
 
-    /// Writes `logits` with bias, mask and penalties to `self.adjusted`.
-    fn adjust(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>) {
+    /// Returns how probable a known token of sequence `key` is under `logits` (`[vocab]`), and the most probable tokens
+    /// beside it. Errors: as for [`Self::sample`].
+    pub fn score(&mut self, logits: &[f32], key: SeqKey, score: &Score) -> Result<TokenLogprobs, SampleError> {
+        let max = self.max(logits, key)?;
+        Ok(self.logprobs(logits, max, score.token, score.top.into()))
+    }
+
+    /// Returns the largest logit of a row. Errors: the row has none, or another length than the vocabulary.
+    fn max(&self, logits: &[f32], key: SeqKey) -> Result<f32, SampleError> {
+        if logits.len() != self.vocab {
+            return Err(SampleError::Length { logits: logits.len(), vocab: self.vocab });
+        }
+        let max = weights::max(logits);
+        if max.is_finite() { Ok(max) } else { Err(SampleError::Maximum { key, max }) }
+    }
+
+    /// Writes `logits` with bias, masks and penalties to `self.adjusted`.
+    fn adjust(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>, allowed: Option<&TokenSet>) {
         let params = &*sample.params;
-        self.adjusted.clear();
-        self.adjusted.extend_from_slice(logits);
+        copy_allowed(&mut self.adjusted, logits, allowed);
         for &(token, bias) in &params.logit_bias {
             if let Some(logit) = self.adjusted.get_mut(token as usize) {
                 *logit = sane(*logit + bias);
@@ -196,7 +218,17 @@ impl Sampler {
     }
 }
 
-/// Returns whether anything but temperature and cuts changes the row.
+/// Writes `logits` to `row`, those that a mask does not allow as minus infinity.
+fn copy_allowed(row: &mut Vec<f32>, logits: &[f32], allowed: Option<&TokenSet>) {
+    row.clear();
+    row.extend_from_slice(logits);
+    if let Some(allowed) = allowed {
+        let refused = (0..).zip(row).filter(|&(token, _)| !allowed.contains(token));
+        refused.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+    }
+}
+
+/// Returns whether anything but temperature, cuts and a mask changes the row.
 fn is_adjusted(sample: &Sample) -> bool {
     let params = &*sample.params;
     let masks = sample.index < params.min_tokens && !params.stop_tokens.is_empty();

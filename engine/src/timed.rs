@@ -115,8 +115,8 @@ impl<O: Ops, R: Fn(Linear) -> LinearRole> Ops for Timed<'_, O, R> {
         self.ops.all_reduce(x)
     }
 
-    fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
-        self.time(Operation::Norm, |ops| ops.sampling_norm(args))
+    fn last_norm(&mut self, args: NormArgs, scratch: Buffer) -> OpsResult {
+        self.time(Operation::Norm, |ops| ops.last_norm(args, scratch))
     }
 
     fn logits(&mut self, head: Linear, x: Buffer, out: Buffer) -> OpsResult {

@@ -51,7 +51,7 @@ fn device() -> CpuDevice {
     let model = CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads");
     let layout = model.spec().kv_layout(Dtype::Bf16, Some(16));
     let blocks = vec![64; layout.groups.len()];
-    let limits = DeviceLimits { rows_max: CHUNK, samples_max: 4, context_max: 1000, blocks };
+    let limits = DeviceLimits { rows_max: CHUNK, outputs_max: 4, context_max: 1000, blocks };
     let config = CpuConfig { layout, limits, threads: THREADS, pinning: Pinning::Off, isa: Isa::best() };
     CpuDevice::new(Arc::new(model), config).expect("it starts")
 }
@@ -60,13 +60,16 @@ fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) 
     let end = start + rows as u32;
     let blocks: Vec<BlockId> = (0..end.div_ceil(16)).map(BlockId).collect();
     let params = Arc::new(SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() });
-    let sample = Sample { key: SeqKey::default(), params, seed: 1, index: 0, history: None, pending: None };
+    let (key, row) = (SeqKey::default(), rows as u32 - 1);
+    let sample = Sample { key, row, params, seed: 1, index: 0, history: None, pending: None, masked: false };
     let span = Span {
         key: SeqKey::default(),
         start,
         inputs: (0..rows as u32).map(Input::Token).collect(),
         tables: vec![BlockTable { first: 0, blocks }; device.layout().groups.len()],
         samples: vec![sample; samples],
+        scores: Vec::new(),
+        hidden: None,
     };
     Arc::new(StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] })
 }

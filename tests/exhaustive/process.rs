@@ -7,7 +7,7 @@ use crate::action::Seen;
 use crate::scope::{BEFORE, BLOCK, FIRST, NEXT, OWNER, Scope, Source};
 use decode_worker::Decode;
 use domain::handoff::{Offer, PeerBody, PeerMessage};
-use domain::plan::{BlockTable, Input, Sampled, StepOutput, StepPlan};
+use domain::plan::{BlockTable, Input, Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, Holder, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord, RequestId, SamplingParams,
@@ -277,7 +277,7 @@ impl Process {
         let block_tokens = BLOCK as u32;
         let layout = KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
         let blocks = scope.blocks(worker);
-        let limits = DeviceLimits { rows_max: 64, samples_max: 8, context_max: 64, blocks: vec![blocks] };
+        let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![blocks] };
         let role: Box<dyn worker::Role> = if scope.is_reader(worker) { Box::new(Decode) } else { Box::new(Prefill) };
         let config = WorkerConfig {
             id: worker,
@@ -558,9 +558,9 @@ impl Process {
             let ends = plan.spans.iter().filter(|span| span.key.choice == PROMPT && !span.samples.is_empty());
             out.seen.extend(ends.map(|span| Seen::Wrote { request: span.key.request }));
         }
-        let sampled = if succeeds { Ok(sampled) } else { Err("it was made to fail".to_owned()) };
-        let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
-        let output = StepOutput { step: plan.step, sampled, failed: Vec::new(), elapsed, in_kernels };
+        let outputs = Outputs { sampled, ..Outputs::default() };
+        let outputs = if succeeds { Ok(outputs) } else { Err("it was made to fail".to_owned()) };
+        let output = StepOutput::new(plan.step, outputs, Duration::ZERO, Duration::ZERO);
         let behind = self.behind.take_if(|_| output.sampled.is_err()).map(|plan| StepOutput {
             step: plan.step,
             sampled: Err("the step before it failed".to_owned()),

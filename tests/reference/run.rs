@@ -26,18 +26,22 @@ pub(crate) type Outcome = BTreeMap<u32, (Vec<f32>, Token)>;
 pub(crate) struct Run {
     device: CpuDevice,
     ended: Receiver<()>,
-    logits: Arc<Mutex<Vec<f32>>>,
+    logits: Arc<Mutex<Logits>>,
     step: StepId,
 }
 
-/// Keeps the last logits.
-struct Tap(Arc<Mutex<Vec<f32>>>);
+/// Of so many positions, the logits of the last one are wanted, wherever chunks end. Those of goldens are among them.
+const STRIDE: u32 = 16;
+
+/// Logits by position.
+type Logits = BTreeMap<u32, Vec<f32>>;
+
+/// Keeps the logits of a step.
+struct Tap(Arc<Mutex<Logits>>);
 
 impl LogitsTap for Tap {
-    fn logits(&mut self, _key: SeqKey, logits: &[f32]) {
-        let mut kept = self.0.lock().expect("nobody panicked with it");
-        kept.clear();
-        kept.extend_from_slice(logits);
+    fn logits(&mut self, _key: SeqKey, position: u32, logits: &[f32]) {
+        self.0.lock().expect("nobody panicked with it").insert(position, logits.to_vec());
     }
 }
 
@@ -47,7 +51,7 @@ impl Run {
         let layout = model.spec().kv_layout(model.spec().dtype, Some(cut.block_tokens));
         let limits = DeviceLimits {
             rows_max: cut.chunk,
-            samples_max: 1,
+            outputs_max: cut.chunk / STRIDE as usize + 1,
             context_max: tokens,
             blocks: (0..layout.groups.len()).map(|group| blocks(&layout, group, tokens, cut.chunk)).collect(),
         };
@@ -67,36 +71,43 @@ impl Run {
         for inputs in prompt.chunks(chunk).chain(decoded.chunks(1)) {
             let sampled = self.step(start, inputs);
             start += inputs.len() as u32;
-            let logits = self.logits.lock().expect("nobody panicked with it").clone();
-            outcome.insert(start - 1, (logits, sampled));
+            let logits = std::mem::take(&mut *self.logits.lock().expect("nobody panicked with it"));
+            assert_eq!(logits.len(), sampled.len());
+            outcome.extend(logits.into_iter().zip(sampled).map(|((at, logits), token)| (at, (logits, token))));
         }
         outcome
     }
 
-    /// One step that samples after its last row.
-    fn step(&mut self, start: u32, inputs: &[Token]) -> Token {
+    /// One step that samples after its last row, and after each position whose logits are wanted.
+    fn step(&mut self, start: u32, inputs: &[Token]) -> Vec<Token> {
         self.step.0 += 1;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample = Sample {
+        let params = Arc::new(params);
+        let sample = |row| Sample {
             key: SeqKey::default(),
-            params: Arc::new(params),
+            row,
+            params: params.clone(),
             seed: 0,
             index: 0,
             history: None,
             pending: None,
+            masked: false,
         };
+        let last = inputs.len() as u32 - 1;
         let span = Span {
             key: SeqKey::default(),
             start,
             inputs: inputs.iter().copied().map(Input::Token).collect(),
             tables: self.tables(start, inputs.len() as u32),
-            samples: vec![sample],
+            samples: (0..last).filter(|row| (start + row + 1) % STRIDE == 0).chain([last]).map(sample).collect(),
+            scores: Vec::new(),
+            hidden: None,
         };
         let plan = StepPlan { step: self.step, copies: Vec::new(), spans: vec![span] };
         self.device.submit(Arc::new(plan)).expect("the plan is sound");
         self.ended.recv().expect("the device lives");
         let output = self.device.poll().expect("a step has ended");
-        output.sampled.expect("the step succeeds")[0].token
+        output.sampled.expect("the step succeeds").iter().map(|sampled| sampled.token).collect()
     }
 
     /// The blocks that a span needs and no others. Each pool is used from its end, and over again: a group with a

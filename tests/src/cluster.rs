@@ -99,7 +99,7 @@ impl Options {
     pub fn limits(&self, worker: WorkerId) -> DeviceLimits {
         DeviceLimits {
             rows_max: STEP_TOKENS_MAX as usize,
-            samples_max: SAMPLES_MAX as usize,
+            outputs_max: SAMPLES_MAX as usize,
             context_max: 2048,
             blocks: vec![self.blocks[worker.0 as usize % 2]; self.layout.groups.len()],
         }

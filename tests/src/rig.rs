@@ -2,7 +2,7 @@
 //! step ends, and sees everything that was planned and said.
 
 use domain::handoff::{PeerBody, PeerMessage};
-use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::plan::{Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, FromWorker, PeerInfo, ToWorker};
 use domain::{Incarnation, KvLayout, ProgressWord, StepId, Time, Token, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
@@ -73,7 +73,7 @@ impl Rig {
         notes(&shared).sent.reserve(MESSAGES);
         let limits = DeviceLimits {
             rows_max: 1024,
-            samples_max: 1024,
+            outputs_max: 1024,
             context_max: 1 << 20,
             blocks: vec![BLOCKS; layout.groups.len()],
         };
@@ -185,7 +185,8 @@ impl Rig {
 
     fn end_step(&mut self, step: StepId, sampled: Result<Vec<Sampled>, String>) {
         let time = Duration::from_millis(1);
-        let output = StepOutput { step, sampled, failed: Vec::new(), elapsed: time, in_kernels: time };
+        let outputs = sampled.map(|sampled| Outputs { sampled, ..Outputs::default() });
+        let output = StepOutput::new(step, outputs, time, time);
         let mut notes = notes(&self.shared);
         notes.running = None;
         notes.ended.push_back(output);

@@ -28,7 +28,9 @@ pub(crate) fn plan(
             start: work.start,
             inputs: tokens.iter().map(|&token| Input::Token(token)).chain(pending.map(Input::Sampled)).collect(),
             tables: kv.tables(work.key),
-            samples: if work.samples > 0 { sequence.samples(work.key, pending) } else { Vec::new() },
+            samples: if work.samples > 0 { sequence.samples(work.key, work.count - 1, pending) } else { Vec::new() },
+            scores: Vec::new(),
+            hidden: None,
         }
     };
     StepPlan { step, copies, spans: work.iter().map(span).collect() }

@@ -67,17 +67,19 @@ impl Sequence {
         }
     }
 
-    /// Returns what to sample after its last token, for each of `choices`. `pending`: that token is the one that the
-    /// step before samples with this number.
-    pub fn samples(&self, key: SeqKey, pending: Option<u32>) -> Vec<Sample> {
+    /// Returns what to sample after its last token, for each of `choices`. `row`: where its span has that token; `pending`:
+    /// that token is the one that the step before samples with this number.
+    pub fn samples(&self, key: SeqKey, row: u32, pending: Option<u32>) -> Vec<Sample> {
         let history = self.params.needs_history().then(|| self.tokens.clone());
         let sample = |&choice: &Choice| Sample {
             key: SeqKey { choice, ..key },
+            row,
             params: self.params.clone(),
             seed: domain::Request::seed(self.seed, choice.0),
             index: self.outputs() + u32::from(pending.is_some()),
             history: history.clone(),
             pending,
+            masked: false,
         };
         self.choices.iter().map(sample).collect()
     }

@@ -160,7 +160,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
     let layout = model.layout.clone();
     let limits = DeviceLimits {
         rows_max: config.engine.step_tokens_max as usize,
-        samples_max: samples_max(config) as usize,
+        outputs_max: samples_max(config) as usize,
         context_max: pool.context_tokens() as usize,
         blocks: pool.0.blocks.clone(),
     };

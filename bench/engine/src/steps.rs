@@ -48,7 +48,7 @@ impl Steps {
         let blocks = length.div_ceil(layout.block_tokens);
         let limits = DeviceLimits {
             rows_max: CHUNK as usize,
-            samples_max: sequences as usize,
+            outputs_max: sequences as usize,
             context_max: length as usize,
             blocks: vec![blocks * sequences; layout.groups.len()],
         };
@@ -130,14 +130,16 @@ impl Steps {
         let blocks: Vec<BlockId> =
             (0..end.div_ceil(self.layout().block_tokens)).map(|block| BlockId(first + block)).collect();
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample =
-            || Sample { key, params: Arc::new(params.clone()), seed: 0, index: 0, history: None, pending: None };
+        let (row, params) = (run.rows - 1, Arc::new(params));
+        let sample = || Sample { key, row, params, seed: 0, index: 0, history: None, pending: None, masked: false };
         Span {
             key,
             start: run.start,
             inputs: (run.start..end).map(token).collect(),
             tables: vec![BlockTable { first: 0, blocks }; self.layout().groups.len()],
             samples: run.samples.then(sample).into_iter().collect(),
+            scores: Vec::new(),
+            hidden: None,
         }
     }
 }

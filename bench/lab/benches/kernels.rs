@@ -75,11 +75,12 @@ fn sample(criterion: &mut Criterion) {
         let mut params = SamplingParams { temperature: 0.7, ..SamplingParams::default() };
         change(&mut params);
         let key = SeqKey { request: RequestId(1), epoch: Epoch(0), choice: Choice(0) };
-        let mut sample = Sample { key, params: Arc::new(params), seed: 1, index: 0, history: None, pending: None };
+        let params = Arc::new(params);
+        let mut sample = Sample { key, row: 0, params, seed: 1, index: 0, history: None, pending: None, masked: false };
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 sample.index += 1;
-                sampler.sample(&logits, &sample, None).expect("the row is sound")
+                sampler.sample(&logits, &sample, None, None).expect("the row is sound")
             });
         });
     };

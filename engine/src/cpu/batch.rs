@@ -4,7 +4,7 @@ use super::division::Division;
 use super::kernels::QUERY_TILE;
 use super::tiling::{QueryTile, Tiling};
 use crate::device::DeviceLimits;
-use domain::plan::{Input, StepPlan};
+use domain::plan::{Input, Span, StepPlan};
 use domain::{KvGroup, KvLayout, Token};
 use std::ops::Range;
 
@@ -28,23 +28,38 @@ pub(super) struct InputRow {
     pub(super) zeroed: u32,
 }
 
-/// A span that samples.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sampling {
-    /// The span.
+/// A row whose logits are wanted, for samples or scores.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LogitsRow {
+    /// Its span.
     pub(super) span: usize,
-    /// Its last input row.
+    /// Its input row.
     pub(super) row: usize,
-    /// Number of its first sample among those of the step.
+    /// Its samples among those of the span.
+    pub(super) samples: Range<usize>,
+    /// Its scores among those of the span.
+    pub(super) scores: Range<usize>,
+    /// Number of the span's first sample among those of the step.
     pub(super) first_sample: usize,
+    /// Number of the span's first score among those of the step.
+    pub(super) first_score: usize,
 }
 
-/// Some of the input rows, with the tiles of their queries and those of them that sample.
+/// A span whose hidden states are wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct HiddenSpan {
+    /// The span.
+    pub(super) span: usize,
+    /// The input rows that are added up.
+    pub(super) rows: Range<usize>,
+}
+
+/// Some of the input rows, with the tiles of their queries and those of them whose logits are wanted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MicroBatch {
     pub(super) rows: Range<usize>,
     pub(super) tiles: Range<usize>,
-    pub(super) sampling: Range<usize>,
+    pub(super) logits: Range<usize>,
 }
 
 /// The rows of a step.
@@ -52,7 +67,8 @@ pub(super) struct MicroBatch {
 pub(super) struct Batch {
     pub(super) rows: Vec<InputRow>,
     pub(super) tiles: Vec<QueryTile>,
-    pub(super) sampling: Vec<Sampling>,
+    pub(super) logits: Vec<LogitsRow>,
+    pub(super) hidden: Vec<HiddenSpan>,
     /// What a step is computed in: all rows, cut into micro-batches of about equal size.
     pub(super) micro_batches: Vec<MicroBatch>,
     /// Of each KV group: how attention is divided.
@@ -72,7 +88,8 @@ impl Batch {
         Self {
             rows: Vec::with_capacity(limits.rows_max),
             tiles: Vec::with_capacity(tiles_max),
-            sampling: Vec::with_capacity(limits.samples_max),
+            logits: Vec::with_capacity(limits.outputs_max),
+            hidden: Vec::with_capacity(limits.outputs_max),
             micro_batches: Vec::with_capacity(micro_batches_max),
             divisions: layout.groups.iter().map(division).collect(),
             tiling,
@@ -85,12 +102,13 @@ impl Batch {
     pub(super) fn fill(&mut self, plan: &StepPlan, previous: &[Option<Token>]) {
         self.rows.clear();
         self.tiles.clear();
-        self.sampling.clear();
+        self.logits.clear();
+        self.hidden.clear();
         self.micro_batches.clear();
         self.divisions.iter_mut().for_each(Division::clear);
         let micro_batch_rows = micro_batch_rows(plan.spans.iter().map(|span| span.inputs.len()).sum());
         let (group, tile) = (self.tiling.group, self.tiling.tile(micro_batch_rows));
-        let mut samples = 0;
+        let (mut samples, mut scores) = (0, 0);
         for (index, span) in plan.spans.iter().enumerate() {
             let row = self.rows.len();
             for (&input, position) in span.inputs.iter().zip(span.start..) {
@@ -118,12 +136,31 @@ impl Batch {
                 }
                 from = to;
             }
-            if !span.samples.is_empty() {
-                self.sampling.push(Sampling { span: index, row: last, first_sample: samples });
-                samples += span.samples.len();
+            self.take_logits(index, span, row, samples, scores);
+            samples += span.samples.len();
+            scores += span.scores.len();
+            if let Some(wanted) = span.hidden {
+                let wanted = wanted.of(span.inputs.len());
+                self.hidden.push(HiddenSpan { span: index, rows: row + wanted.start..row + wanted.end });
             }
         }
         self.cut(micro_batch_rows);
+    }
+
+    /// Adds the rows of a span whose logits are wanted. `first_row`: its first input row; `first_sample`, `first_score`: the
+    /// numbers of its first sample and score among those of the step.
+    fn take_logits(&mut self, index: usize, span: &Span, first_row: usize, first_sample: usize, first_score: usize) {
+        let (mut samples, mut scores) = (0..0, 0..0);
+        loop {
+            let next = [span.samples.get(samples.end).map(|it| it.row), span.scores.get(scores.end).map(|it| it.row)];
+            let Some(row) = next.into_iter().flatten().min() else { return };
+            let of_row = span.samples[samples.end..].iter().take_while(|sample| sample.row == row).count();
+            samples = samples.end..samples.end + of_row;
+            let of_row = span.scores[scores.end..].iter().take_while(|score| score.row == row).count();
+            scores = scores.end..scores.end + of_row;
+            let (row, samples, scores) = (first_row + row as usize, samples.clone(), scores.clone());
+            self.logits.push(LogitsRow { span: index, row, samples, scores, first_sample, first_score });
+        }
     }
 
     /// Cuts the rows into micro-batches, and divides the attention of each.
@@ -133,10 +170,10 @@ impl Batch {
         while before.rows.end < self.rows.len() {
             let end = self.rows.len().min(before.rows.end + micro_batch_rows);
             let tiles = self.tiles.partition_point(|tile| tile.row + tile.first / group < end);
-            let sampling = self.sampling.partition_point(|sampling| sampling.row < end);
+            let logits = self.logits.partition_point(|wanted| wanted.row < end);
             let (rows, tiles) = (before.rows.end..end, before.tiles.end..tiles);
             self.divisions.iter_mut().for_each(|it| it.divide(tiles.start, &self.tiles[tiles.clone()]));
-            before = MicroBatch { rows, tiles, sampling: before.sampling.end..sampling };
+            before = MicroBatch { rows, tiles, logits: before.logits.end..logits };
             self.micro_batches.push(before.clone());
         }
     }
@@ -158,7 +195,7 @@ fn micro_batch_rows(rows: usize) -> usize {
 mod tests {
     use super::*;
     use domain::SeqKey;
-    use domain::plan::{Sample, Span};
+    use domain::plan::Sample;
     use domain::{Dtype, Encoding, SamplingParams, StepId};
     use std::sync::Arc;
 
@@ -167,23 +204,27 @@ mod tests {
 
     /// Returns the batch of spans of so many rows, each of which samples, for so many threads.
     fn batch(spans: &[usize], threads: usize) -> Batch {
-        let sample = |key| Sample {
+        let sample = |key, row| Sample {
             key,
+            row,
             params: Arc::new(SamplingParams::default()),
             seed: 0,
             index: 0,
             history: None,
             pending: None,
+            masked: false,
         };
         let span = |&rows: &usize| Span {
             key: SeqKey::default(),
             start: 0,
             inputs: vec![Input::Token(1); rows],
             tables: Vec::new(),
-            samples: vec![sample(SeqKey::default())],
+            samples: vec![sample(SeqKey::default(), rows as u32 - 1)],
+            scores: Vec::new(),
+            hidden: None,
         };
         let rows_max = spans.iter().sum();
-        let limits = DeviceLimits { rows_max, samples_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
+        let limits = DeviceLimits { rows_max, outputs_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
         let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads, kept_numbers: 16 };
         let group = KvGroup { layers: vec![0], kv_heads: 4, head_dim: 16, window: None };
         let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
@@ -202,7 +243,7 @@ mod tests {
     fn micro_batches_have_all_rows_queries_and_samples_once() {
         let spans = [&[1][..], &[256], &[257], &[1, 255, 1, 1], &[40; 7], &[1000, 1, 23], &[1; 300]];
         for (spans, threads) in spans.into_iter().flat_map(|spans| [1, 2, 4, 64].map(|threads| (spans, threads))) {
-            let Batch { rows, tiles, sampling, micro_batches, .. } = batch(spans, threads);
+            let Batch { rows, tiles, logits, micro_batches, .. } = batch(spans, threads);
             let mut queries = vec![0; rows.len() * GROUP];
             let mut last = MicroBatch::default();
             for micro_batch in &micro_batches {
@@ -211,8 +252,8 @@ mod tests {
                     "{spans:?}: {micro_batch:?}"
                 );
                 assert_eq!(
-                    (micro_batch.tiles.start, micro_batch.sampling.start),
-                    (last.tiles.end, last.sampling.end),
+                    (micro_batch.tiles.start, micro_batch.logits.start),
+                    (last.tiles.end, last.logits.end),
                     "{spans:?}"
                 );
                 for tile in &tiles[micro_batch.tiles.clone()] {
@@ -225,14 +266,11 @@ mod tests {
                     );
                     queries[first..first + tile.count].iter_mut().for_each(|times| *times += 1);
                 }
-                assert!(
-                    sampling[micro_batch.sampling.clone()]
-                        .iter()
-                        .all(|sampling| micro_batch.rows.contains(&sampling.row))
-                );
+                let wanted = &logits[micro_batch.logits.clone()];
+                assert!(wanted.iter().all(|wanted| micro_batch.rows.contains(&wanted.row)));
                 last = micro_batch.clone();
             }
-            assert_eq!((last.rows.end, last.tiles.end, last.sampling.end), (rows.len(), tiles.len(), spans.len()));
+            assert_eq!((last.rows.end, last.tiles.end, last.logits.end), (rows.len(), tiles.len(), spans.len()));
             assert!(queries.iter().all(|&times| times == 1), "{spans:?}: {queries:?}");
             // No micro-batch is left with a few rows, for which all weights would be read.
             assert!(

@@ -8,7 +8,7 @@ use super::memory::{Arena, Memory};
 use super::model::CpuModel;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
-use super::step::{Engine, FailureSlot, SampleSlot, SpanFailure, Step, StepContext};
+use super::step::{Engine, FailureSlot, SampleSlot, ScoreSlot, SpanFailure, Step, StepContext};
 use super::taps::Taps;
 use super::thread_pool::ThreadPool;
 use super::tiling::Tiling;
@@ -19,7 +19,7 @@ use crate::plan_thread::{Submitted, lock};
 use crate::pool::Pool;
 use crate::sampling::Sampler;
 use crate::timed::Timed;
-use domain::plan::{FailedSpan, Input, Sampled, StepOutput, StepPlan};
+use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, StepOutput};
 use domain::{KvLayout, ProgressWord, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,13 +30,11 @@ pub(super) struct Leader {
     thread_pool: ThreadPool,
     batch: Batch,
     slots: Vec<SampleSlot>,
+    scores: Vec<ScoreSlot>,
     failures: Vec<FailureSlot>,
     /// What the step before sampled: nothing where a span failed, no entry where all of it did.
     previous: Vec<Option<Token>>,
 }
-
-/// What was sampled of the spans that did not fail, and those that did.
-type Computed = (Vec<Sampled>, Vec<FailedSpan>);
 
 impl Leader {
     #[allow(clippy::too_many_arguments)]
@@ -55,15 +53,18 @@ impl Leader {
         let arena = Arena::new(model.decoder.arena(), |axis| match axis {
             Axis::Inputs => limits.rows_max,
             Axis::MicroBatch => micro_batch_rows,
-            Axis::Sampling => limits.samples_max,
+            Axis::Logits => limits.outputs_max,
         })?;
         let rotary = RotaryTables::new(&spec.ropes, limits.rows_max)?;
-        let bytes = micro_batch_rows.max(limits.samples_max) * model.weights.prepared_bytes_max();
+        let bytes = micro_batch_rows.max(limits.outputs_max) * model.weights.prepared_bytes_max();
         let prepared =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "prepared activations", bytes, source })?;
         // In small pages, which are not there until something is kept.
         let bytes = KEPT_MAX * size_of::<f32>();
         let kept = Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "attention", bytes, source })?;
+        let bytes = limits.outputs_max * spec.hidden * size_of::<i64>();
+        let hidden =
+            Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "hidden states", bytes, source })?;
         let mut layers = vec![(0, 0); spec.layers];
         for (group, shape) in layout.groups.iter().enumerate() {
             for (index, &layer) in shape.layers.iter().enumerate() {
@@ -79,16 +80,30 @@ impl Leader {
             kept_numbers: kept_numbers(isa, layout.dtype, spec.head_dim),
         };
         let batch = Batch::new(limits, tiling, &layout);
-        let engine =
-            Engine { model, layout, isa, pools, arena, layers, rotary, prepared, kept, samplers, progress, taps };
+        let engine = Engine {
+            model,
+            layout,
+            isa,
+            pools,
+            arena,
+            layers,
+            rotary,
+            prepared,
+            kept,
+            hidden,
+            samplers,
+            progress,
+            taps,
+        };
         Ok(Self {
             engine,
             thread_pool,
             batch,
-            slots: (0..limits.samples_max).map(|_| Mutex::new(None)).collect(),
+            slots: (0..limits.outputs_max).map(|_| Mutex::new(None)).collect(),
+            scores: (0..limits.outputs_max).map(|_| Mutex::new(None)).collect(),
             // A span has a row at least.
             failures: (0..limits.rows_max).map(|_| Mutex::new(None)).collect(),
-            previous: Vec::with_capacity(limits.samples_max),
+            previous: Vec::with_capacity(limits.outputs_max),
         })
     }
 
@@ -96,27 +111,32 @@ impl Leader {
     pub(super) fn execute(&mut self, submitted: &Submitted) -> StepOutput {
         let (plan, begin) = (&*submitted.plan, now());
         let mut in_kernels = Duration::ZERO;
-        let (sampled, failed) = match self.compute(plan, &mut in_kernels) {
-            Ok((sampled, failed)) => (Ok(sampled), failed),
-            Err(error) => {
-                self.previous.clear();
-                (Err(error.to_string()), Vec::new())
-            }
-        };
-        StepOutput { step: plan.step, sampled, failed, elapsed: now().duration_since(begin), in_kernels }
+        let computed = self.compute(submitted, &mut in_kernels);
+        let (elapsed, step) = (now().duration_since(begin), plan.step);
+        if computed.is_err() {
+            self.previous.clear();
+        }
+        StepOutput::new(step, computed.map_err(|error| error.to_string()), elapsed, in_kernels)
     }
 
-    fn compute(&mut self, plan: &StepPlan, in_kernels: &mut Duration) -> Result<Computed, OpsError> {
-        let Self { engine, thread_pool, batch, slots, failures, previous } = self;
+    fn compute(&mut self, submitted: &Submitted, in_kernels: &mut Duration) -> Result<Outputs, OpsError> {
+        let (plan, masks) = (&*submitted.plan, &*submitted.masks);
+        let Self { engine, thread_pool, batch, slots, scores, failures, previous } = self;
         batch.fill(plan, previous);
         let (slots, failures) = (&slots[..plan.samples()], &failures[..plan.spans.len()]);
+        let scores = &scores[..plan.scores()];
         slots.iter().for_each(|slot| *lock(slot) = None);
+        scores.iter().for_each(|slot| *lock(slot) = None);
+        for number in 0..batch.hidden.len() {
+            // SAFETY: there is room for as many as a plan may want, and no task runs.
+            unsafe { hidden_sums(engine, number) }.fill(0);
+        }
         for (failure, span) in failures.iter().zip(&plan.spans) {
             let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
             let missing = span.inputs.iter().any(is_missing);
             *lock(failure) = missing.then_some(SpanFailure::Input);
         }
-        let context = StepContext { engine, plan, batch, previous, slots, failures };
+        let context = StepContext { engine, plan, batch, previous, masks, slots, scores, failures };
         let mut step = Step { context, thread_pool, micro_batch: MicroBatch::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
@@ -124,7 +144,7 @@ impl Leader {
             engine.progress.raise(plan.step, (engine.layers.len() - 1) as u16);
             *in_kernels = step.in_kernels;
             previous.clear();
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Outputs::default());
         }
         step.prepare();
         let decoder = &engine.model.decoder;
@@ -135,21 +155,46 @@ impl Leader {
         *in_kernels = step.in_kernels;
         done?;
         previous.clear();
-        let (mut sampled, mut failed) = (Vec::with_capacity(slots.len()), Vec::new());
-        let mut slots = slots.iter();
+        let mut outputs = Outputs {
+            sampled: Vec::with_capacity(slots.len()),
+            scored: Vec::with_capacity(scores.len()),
+            hidden: Vec::with_capacity(batch.hidden.len()),
+            failed: Vec::new(),
+        };
+        let (mut slots, mut scores, mut hidden) = (slots.iter(), scores.iter(), batch.hidden.iter().enumerate());
         for (number, span) in plan.spans.iter().enumerate() {
             let own = slots.by_ref().take(span.samples.len()).map(|slot| lock(slot).take());
+            let scored = scores.by_ref().take(span.scores.len()).map(|slot| lock(slot).take());
+            let hidden = span.hidden.and_then(|_| hidden.next());
             if let Some(failure) = lock(&failures[number]).take() {
-                failed.push(FailedSpan { span: number, reason: failure.to_string() });
+                outputs.failed.push(FailedSpan { span: number, reason: failure.to_string() });
                 previous.extend(own.map(|_| None));
-            } else {
-                for slot in own {
-                    let one = slot.expect("every sample of a span without failure was taken");
-                    previous.push(Some(one.token));
-                    sampled.push(one);
-                }
+                scored.for_each(drop);
+                continue;
+            }
+            for slot in own {
+                let one = slot.expect("every sample of a span without failure was taken");
+                previous.push(Some(one.token));
+                outputs.sampled.push(one);
+            }
+            outputs.scored.extend(scored.map(|slot| slot.expect("as every sample")));
+            if let Some((number, wanted)) = hidden {
+                // SAFETY: as above.
+                let sums = unsafe { hidden_sums(engine, number) }.to_vec();
+                outputs.hidden.push(HiddenSum { rows: wanted.rows.len() as u32, sums });
             }
         }
-        Ok((sampled, failed))
+        Ok(outputs)
     }
+}
+
+/// Returns the sums of the `number`-th span of a step that wants hidden states.
+///
+/// # Safety
+/// The number is below the limit of outputs, and nobody else uses the sums meanwhile.
+#[allow(clippy::mut_from_ref)]
+unsafe fn hidden_sums(engine: &Engine, number: usize) -> &mut [i64] {
+    let sums = engine.hidden_sums(number);
+    // SAFETY: as the caller says; a mapping begins at a page, and rows are multiples of 8 bytes.
+    unsafe { std::slice::from_raw_parts_mut(sums.add(0).cast(), engine.model.spec().hidden) }
 }

@@ -44,12 +44,12 @@ pub use taps::LogitsTap;
 pub use thread_pool::{Task, ThreadPool};
 
 use crate::check::Checker;
-use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use crate::device::{Device, DeviceLimits, MaskError, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, lock};
 use crate::pool::Pool;
 use crate::timed::OperationTap;
-use domain::plan::{StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord};
+use domain::plan::{Mask, StepOutput, StepPlan};
+use domain::{KvLayout, ProgressWord, StepId};
 use leader::Leader;
 use std::sync::{Arc, Once};
 use taps::Taps;
@@ -138,7 +138,7 @@ fn check_config(model: &CpuModel, layout: &KvLayout, limits: &DeviceLimits, thre
     if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
         return refuse(format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len()));
     }
-    if limits.rows_max == 0 || limits.samples_max == 0 || limits.context_max == 0 {
+    if limits.rows_max == 0 || limits.outputs_max == 0 || limits.context_max == 0 {
         return refuse("a limit is zero".to_owned());
     }
     if limits.context_max > model.spec().context {
@@ -165,6 +165,10 @@ impl Device for CpuDevice {
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         self.leader.submit(plan)
+    }
+
+    fn masks(&mut self, step: StepId, masks: Vec<Mask>) -> Result<(), MaskError> {
+        self.leader.masks(step, masks)
     }
 
     fn poll(&mut self) -> Option<StepOutput> {

@@ -3,8 +3,9 @@
 //! The plan was checked when it was taken (`check`), which is why rows, tokens and blocks are in range here.
 
 mod attention;
+mod hidden;
 
-use super::batch::{Batch, InputRow, MicroBatch, Sampling, sampled};
+use super::batch::{Batch, InputRow, LogitsRow, MicroBatch, sampled};
 use super::kernels::{self, CacheRow, CapRow, Form, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
@@ -14,12 +15,13 @@ use super::taps::Taps;
 use super::thread_pool::ThreadPool;
 use crate::clock::now;
 use crate::device::PoolMemory;
+use crate::masks::{MASKS_WAIT_MAX, MaskBoard, StepMasks};
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
 use crate::plan_thread::lock;
 use crate::pool::Pool;
 use crate::sampling::{SampleError, Sampler};
 use crate::spec::ModelSpec;
-use domain::plan::{BlockCopy, Sampled, Span, StepPlan};
+use domain::plan::{BlockCopy, Sampled, Span, StepPlan, TokenLogprobs};
 use domain::{KvLayout, ProgressWord, Token};
 use std::slice;
 use std::sync::{Arc, Mutex};
@@ -55,14 +57,25 @@ pub(super) struct Engine {
     pub(super) prepared: Memory,
     /// Softmax states of queries whose attention was cut.
     pub(super) kept: Memory,
+    /// Sums of hidden states, one row of `hidden` i64 for each span that wants them.
+    pub(super) hidden: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
     pub(super) progress: ProgressWord,
     pub(super) taps: Taps,
 }
 
+impl Engine {
+    /// Returns the address of the sums of the `number`-th span of a step that wants hidden states: `hidden` i64.
+    pub(super) fn hidden_sums(&self, number: usize) -> Address {
+        Address::new(self.hidden.as_ptr().wrapping_add(number * self.model.spec.hidden * size_of::<i64>()))
+    }
+}
+
 /// Where a sampled token goes.
 pub(super) type SampleSlot = Mutex<Option<Sampled>>;
+/// Where the log probability of a scored token goes.
+pub(super) type ScoreSlot = Mutex<Option<TokenLogprobs>>;
 /// Why a span failed, if it did.
 pub(super) type FailureSlot = Mutex<Option<SpanFailure>>;
 
@@ -83,6 +96,9 @@ pub(super) enum SpanFailure {
     /// No token could be sampled.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// A mask of one of its samples did not come in time.
+    #[error("a mask of its samples did not come within {} s", MASKS_WAIT_MAX.as_secs())]
+    NoMask,
 }
 
 /// What all tasks of a step read.
@@ -93,8 +109,12 @@ pub(super) struct StepContext<'a> {
     pub(super) batch: &'a Batch,
     /// What the step before sampled.
     pub(super) previous: &'a [Option<Token>],
+    /// Where its masks come.
+    pub(super) masks: &'a MaskBoard,
     /// One for each sample of the plan.
     pub(super) slots: &'a [SampleSlot],
+    /// One for each score of the plan.
+    pub(super) scores: &'a [ScoreSlot],
     /// One for each span of the plan.
     pub(super) failures: &'a [FailureSlot],
 }
@@ -180,11 +200,11 @@ impl<'a> Step<'a> {
     fn count(&self, axis: Axis) -> usize {
         match axis {
             Axis::Inputs | Axis::MicroBatch => self.micro_batch.rows.len(),
-            Axis::Sampling => self.context.batch.sampling.len(),
+            Axis::Logits => self.context.batch.logits.len(),
         }
     }
 
-    /// Returns the rows of a buffer: those of the micro-batch, or all that sample.
+    /// Returns the rows of a buffer: those of the micro-batch, or all whose logits are wanted.
     fn rows(&self, buffer: Buffer) -> Rows {
         self.context.engine.arena.rows(buffer, self.micro_batch.rows.start)
     }
@@ -260,18 +280,31 @@ impl StepContext<'_> {
         }
     }
 
-    /// Samples of one row of logits.
-    fn sample_row(&self, thread: usize, sampling: &Sampling, logits: &[f32]) {
+    /// Samples and scores of one row of logits.
+    fn sample_row(&self, thread: usize, wanted: &LogitsRow, logits: &[f32], masks: &StepMasks) {
         if !all_finite(logits) {
-            return self.is_not_finite(sampling.span);
+            return self.is_not_finite(wanted.span);
         }
+        let span = &self.plan.spans[wanted.span];
         let mut sampler = lock(&self.engine.samplers[thread]);
-        for (i, sample) in self.plan.spans[sampling.span].samples.iter().enumerate() {
+        for i in wanted.samples.clone() {
+            let (sample, number) = (&span.samples[i], wanted.first_sample + i);
+            let allowed = masks.get(number).and_then(Option::as_deref);
+            if sample.masked && allowed.is_none() {
+                self.fail(wanted.span, SpanFailure::NoMask);
+                continue;
+            }
             // Where the token is missing, the span has failed: it is an input as well.
             let pending = sample.pending.and_then(|number| sampled(self.previous, number));
-            match sampler.sample(logits, sample, pending) {
-                Ok(sampled) => *lock(&self.slots[sampling.first_sample + i]) = Some(sampled),
-                Err(error) => self.fail(sampling.span, error.into()),
+            match sampler.sample(logits, sample, pending, allowed) {
+                Ok(sampled) => *lock(&self.slots[number]) = Some(sampled),
+                Err(error) => self.fail(wanted.span, error.into()),
+            }
+        }
+        for i in wanted.scores.clone() {
+            match sampler.score(logits, span.key, &span.scores[i]) {
+                Ok(logprobs) => *lock(&self.scores[wanted.first_score + i]) = Some(logprobs),
+                Err(error) => self.fail(wanted.span, error.into()),
             }
         }
     }
@@ -287,7 +320,7 @@ impl StepContext<'_> {
         self.fail(span, SpanFailure::NotFinite { first, last: first as usize + inputs.len() - 1 });
     }
 
-    /// Logits of sampling row `index`.
+    /// Logits of row `index` of those that are wanted.
     fn logits_row(&self, logits: Rows, index: usize) -> &[f32] {
         // SAFETY: the row is in the arena, has `vocab` numbers, and nothing writes it while samples are taken.
         unsafe { slice::from_raw_parts(logits.row(index), self.engine.model.spec.vocab) }
@@ -446,14 +479,17 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn sampling_norm(&mut self, args: NormArgs) -> OpsResult {
+    fn last_norm(&mut self, args: NormArgs, scratch: Buffer) -> OpsResult {
         let batch = self.context.batch;
-        let MicroBatch { rows, sampling, .. } = self.micro_batch.clone();
+        let MicroBatch { rows, logits, .. } = self.micro_batch.clone();
         self.fail_spans_not_finite(args.residual);
-        self.norm_rows(args, sampling.len(), &|index| {
-            let index = sampling.start + index;
-            (batch.sampling[index].row - rows.start, index)
+        self.norm_rows(args, logits.len(), &|index| {
+            let index = logits.start + index;
+            (batch.logits[index].row - rows.start, index)
         });
+        if !batch.hidden.is_empty() {
+            self.add_hidden(args, scratch);
+        }
         Ok(())
     }
 
@@ -463,7 +499,7 @@ impl Ops for Step<'_> {
         let &ModelSpec { vocab, logits_scale, logits_cap, .. } = &engine.model.spec;
         if logits_scale != 1.0 || logits_cap.is_some() {
             let out = self.rows(out);
-            self.each_row(batch.sampling.len(), &|index| {
+            self.each_row(batch.logits.len(), &|index| {
                 // SAFETY: the row is in the arena and has `vocab` numbers, and only this task uses it.
                 unsafe {
                     let row = CapRow { x: out.row(index), width: vocab, scale: logits_scale, cap: logits_cap };
@@ -479,12 +515,17 @@ impl Ops for Step<'_> {
         let StepContext { engine, batch, plan, .. } = context;
         let logits = self.rows(logits);
         if let Some(tap) = lock(&engine.taps.logits).as_mut() {
-            for (index, sampling) in batch.sampling.iter().enumerate() {
-                tap.logits(plan.spans[sampling.span].key, context.logits_row(logits, index));
+            for (index, wanted) in batch.logits.iter().enumerate() {
+                tap.logits(
+                    plan.spans[wanted.span].key,
+                    batch.rows[wanted.row].position,
+                    context.logits_row(logits, index),
+                );
             }
         }
-        self.run(batch.sampling.len(), &|thread, index| {
-            context.sample_row(thread, &batch.sampling[index], context.logits_row(logits, index));
+        let masks = context.masks.take(plan);
+        self.run(batch.logits.len(), &|thread, index| {
+            context.sample_row(thread, &batch.logits[index], context.logits_row(logits, index), &masks);
         });
         Ok(())
     }

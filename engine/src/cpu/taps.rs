@@ -4,11 +4,11 @@ use crate::timed::OperationTap;
 use domain::SeqKey;
 use std::sync::{Arc, Mutex};
 
-/// Sees the logits that samples are taken from; for tests and measurements.
+/// Sees the logits that are wanted; for tests and measurements.
 pub trait LogitsTap: Send {
-    /// The logits (`[vocab]`) of the last row of the span of sequence `key`. Called once for each span that samples, in
-    /// plan order, on the device's thread.
-    fn logits(&mut self, key: SeqKey, logits: &[f32]);
+    /// The logits (`[vocab]`) of sequence `key` at `position`, behind the token there. Called once for each row whose logits
+    /// are wanted, in plan order, on the device's thread.
+    fn logits(&mut self, key: SeqKey, position: u32, logits: &[f32]);
 }
 
 /// What watches the steps, where something does.

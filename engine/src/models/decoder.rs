@@ -54,7 +54,7 @@ struct Buffers {
     /// Queries, keys and values as they are projected; gates and ups.
     wide: Buffer,
     /// Normed rows that logits are made of.
-    sampling: Buffer,
+    last: Buffer,
     logits: Buffer,
 }
 
@@ -67,8 +67,8 @@ impl Decoder {
             queries: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
             delta: arena.add(Axis::MicroBatch, spec.hidden),
             wide: arena.add(Axis::MicroBatch, qkv.max(2 * spec.ffn)),
-            sampling: arena.add(Axis::Sampling, spec.hidden),
-            logits: arena.add(Axis::Sampling, spec.vocab),
+            last: arena.add(Axis::Logits, spec.hidden),
+            logits: arena.add(Axis::Logits, spec.vocab),
         };
         Self { weights, buffers, arena }
     }
@@ -96,7 +96,7 @@ impl Decoder {
     /// keys goes on up to the keys of the next one, so that nothing but the residual stream and the queries waits for
     /// other micro-batches.
     pub fn forward(&self, ops: &mut impl Ops) -> OpsResult {
-        let &Buffers { residual, delta, sampling, logits, .. } = &self.buffers;
+        let &Buffers { residual, delta, last, logits, .. } = &self.buffers;
         for index in 0..ops.micro_batches() {
             ops.begin_micro_batch(index);
             ops.embed(self.weights.embedding, residual)?;
@@ -113,7 +113,7 @@ impl Decoder {
                     Some(weights) => self.project(ops, next, weights, Some(delta))?,
                     None => {
                         let weight = Some(self.weights.norm);
-                        ops.sampling_norm(NormArgs { residual, add: Some(delta), weight, out: sampling })?;
+                        ops.last_norm(NormArgs { residual, add: Some(delta), weight, out: last }, delta)?;
                     }
                 }
             }
@@ -121,7 +121,7 @@ impl Decoder {
                 ops.kv_written(next)?;
             }
         }
-        ops.logits(self.weights.head, sampling, logits)?;
+        ops.logits(self.weights.head, last, logits)?;
         ops.sample(logits)
     }
 

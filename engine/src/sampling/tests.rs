@@ -13,11 +13,13 @@ const VOCAB: usize = 300;
 fn sample_of(params: SamplingParams) -> Sample {
     Sample {
         key: SeqKey { request: RequestId(7), epoch: Epoch(1), choice: Choice(0) },
+        row: 0,
         params: Arc::new(params),
         seed: 1234,
         index: 0,
         history: None,
         pending: None,
+        masked: false,
     }
 }
 
@@ -102,7 +104,7 @@ fn check(logits: &[f32], sample: &Sample) {
         let sample = Sample { index, ..sample.clone() };
         let probabilities = reference(logits, &sample);
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = sampler.sample(logits, &sample, None).expect("the row is sound").token;
+        let token = sampler.sample(logits, &sample, None, None).expect("the row is sound").token;
         assert!(probabilities[token as usize] > 0.0, "index {index}: token {token} is cut");
         if margin > 1e-5 {
             assert_eq!(token, expected, "index {index}");
@@ -166,10 +168,10 @@ fn a_token_that_the_host_does_not_know_yet_counts_as_one_of_the_history() {
     let penalize = |p: &mut SamplingParams| {
         (p.temperature, p.frequency_penalty, p.presence_penalty, p.repetition_penalty) = (0.0, 2.0, 1.0, 1.5);
     };
-    let best = sampler.sample(&logits, &sample_of(params(|p| p.temperature = 0.0)), None).expect("sound").token;
+    let best = sampler.sample(&logits, &sample_of(params(|p| p.temperature = 0.0)), None, None).expect("sound").token;
     let mut choose = |output: &[Token], pending| {
         let history = Some(Tokens::new([7].into(), output));
-        sampler.sample(&logits, &Sample { history, ..sample_of(params(penalize)) }, pending).expect("sound").token
+        sampler.sample(&logits, &Sample { history, ..sample_of(params(penalize)) }, pending, None).expect("sound").token
     };
     for output in [&[][..], &[3, best], &[best, best]] {
         let known = choose(&[output, &[best]].concat(), None);
@@ -184,8 +186,8 @@ fn marks_do_not_leak_into_the_next_call() {
     let mut sampler = Sampler::new(VOCAB);
     let penalized = sample_of(params(|p| (p.temperature, p.frequency_penalty) = (0.0, 2.0)));
     let penalized = Sample { history: Some(Tokens::new([1].into(), &[2, 1, 299, 5_000])), ..penalized };
-    let first = sampler.sample(&logits, &penalized, None);
-    assert_eq!(first, sampler.sample(&logits, &penalized, None));
+    let first = sampler.sample(&logits, &penalized, None, None);
+    assert_eq!(first, sampler.sample(&logits, &penalized, None, None));
     assert!(sampler.marks.iter().all(|&mark| mark == 0));
 }
 
@@ -200,7 +202,7 @@ fn frequencies_follow_the_probabilities() {
         let mut counts = [0u32; 6];
         for index in 0..draws {
             let sample = Sample { seed: Request::seed(42, choice), index, ..sample.clone() };
-            counts[sampler.sample(&logits, &sample, None).expect("sound").token as usize] += 1;
+            counts[sampler.sample(&logits, &sample, None, None).expect("sound").token as usize] += 1;
         }
         assert_eq!(counts[4..], [0, 0]);
         let expected = probabilities.iter().map(|p| p * f64::from(draws));
@@ -241,7 +243,7 @@ fn the_tokens_are_fixed_for_ever() {
     ]
     .map(|params| {
         let sample = |index| Sample { index, ..sample_of(params.clone()) };
-        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index), None).expect("sound").token)
+        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index), None, None).expect("sound").token)
     });
     assert_eq!(
         tokens,
@@ -262,19 +264,19 @@ fn greedy_takes_the_lowest_of_equals() {
     let mut sampler = Sampler::new(40);
     let mut logits = vec![-1.0; 40];
     (logits[0], logits[17], logits[33]) = (f32::NAN, -0.0, 0.0);
-    assert_eq!(sampler.sample(&logits, &greedy, None).expect("sound").token, 17);
+    assert_eq!(sampler.sample(&logits, &greedy, None, None).expect("sound").token, 17);
 }
 
 #[test]
 fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
     let mut sampler = Sampler::new(3);
     let plain = sample_of(params(|_| ()));
-    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain, None).is_err());
-    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain, None).is_err());
-    assert!(sampler.sample(&[0.0], &plain, None).is_err());
+    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain, None, None).is_err());
+    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain, None, None).is_err());
+    assert!(sampler.sample(&[0.0], &plain, None, None).is_err());
     // Every token masked: the mask is void.
     let masked = sample_of(params(|p| (p.min_tokens, p.stop_tokens, p.temperature) = (9, vec![0, 1, 2, 3], 0.0)));
-    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked, None).expect("sound").token, 1);
+    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked, None, None).expect("sound").token, 1);
     for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, 0.0, 1e-40, 3e38] {
         let set = |p: &mut SamplingParams| {
             (p.temperature, p.top_p, p.min_p, p.top_k) = (odd, odd, odd, 2);
@@ -282,7 +284,7 @@ fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
             p.logit_bias = vec![(0, odd), (77, odd)];
         };
         let sample = Sample { history: Some(Tokens::new([].into(), &[0, 1, 2, 88])), ..sample_of(params(set)) };
-        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample, None).expect("sound").token;
+        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample, None, None).expect("sound").token;
         assert!(token < 3, "{odd}");
     }
 }
@@ -296,7 +298,7 @@ fn logprobs_are_of_the_row_as_it_is() {
         (p.logprobs, p.temperature, p.top_k) = (Some(5), 0.2, 3);
         p.logit_bias = vec![(8, 90.0)];
     };
-    let sampled = Sampler::new(VOCAB).sample(&logits, &sample_of(params(change)), None).expect("sound");
+    let sampled = Sampler::new(VOCAB).sample(&logits, &sample_of(params(change)), None, None).expect("sound");
     assert_eq!(sampled.token, 8);
     let logprobs = sampled.logprobs.expect("asked for");
     let mut order: Vec<Token> = (0..VOCAB as Token).collect();
@@ -311,7 +313,7 @@ fn logprobs_are_of_the_row_as_it_is() {
 fn logprobs_list_ties_by_token_and_nothing_impossible() {
     let logits = [1.0, f32::NEG_INFINITY, 1.0, 3.0, f32::NAN];
     let sample = sample_of(params(|p| (p.logprobs, p.temperature) = (Some(20), 0.0)));
-    let logprobs = Sampler::new(5).sample(&logits, &sample, None).expect("sound").logprobs.expect("asked for");
+    let logprobs = Sampler::new(5).sample(&logits, &sample, None, None).expect("sound").logprobs.expect("asked for");
     assert_eq!(logprobs.top.iter().map(|top| top.0).collect::<Vec<_>>(), [3, 0, 2]);
     assert_eq!(logprobs.logprob, logprobs.top[0].1);
 }
@@ -350,7 +352,7 @@ proptest! {
         let sample = Sample { seed, ..sample_of(params) };
         let probabilities = reference(&logits, &sample);
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = Sampler::new(vocab).sample(&logits, &sample, None).expect("sound").token;
+        let token = Sampler::new(vocab).sample(&logits, &sample, None, None).expect("sound").token;
         // A border of a cut that lies within rounding of the parameter may fall either way.
         let kept = |factor: f32| {
             let moved = SamplingParams { top_p: top_p * factor, min_p: min_p * factor, ..(*sample.params).clone() };

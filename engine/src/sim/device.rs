@@ -6,11 +6,11 @@ use super::model::SimModel;
 use super::tags::Vocabulary;
 use crate::check::Checker;
 use crate::clock::now;
-use crate::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use crate::device::{Device, DeviceLimits, MaskError, PoolMemory, SubmitError};
 use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
-use domain::plan::{FailedSpan, Sampled, StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord};
+use domain::plan::{Mask, Outputs, StepOutput, StepPlan};
+use domain::{KvLayout, ProgressWord, StepId};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -114,6 +114,10 @@ impl Device for SimDevice {
         self.thread.submit(plan)
     }
 
+    fn masks(&mut self, step: StepId, masks: Vec<Mask>) -> Result<(), MaskError> {
+        self.thread.masks(step, masks)
+    }
+
     fn poll(&mut self) -> Option<StepOutput> {
         self.thread.poll()
     }
@@ -167,29 +171,20 @@ impl Runner {
         // add up.
         let begin = submitted.at.max(self.free_at);
         let course = (self.course)(plan);
-        let (sampled, failed) = match self.compute(plan, &course, begin) {
-            Ok((sampled, failed)) => {
-                self.free_at = begin + course.time.total(self.model.layers());
-                sleep_until(self.free_at);
-                (Ok(sampled), failed)
-            }
-            Err(reason) => {
-                self.model.fail();
-                (Err(reason.to_string()), Vec::new())
-            }
-        };
+        let computed = self.compute(submitted, &course, begin);
+        if computed.is_ok() {
+            self.free_at = begin + course.time.total(self.model.layers());
+            sleep_until(self.free_at);
+        } else {
+            self.model.fail();
+        }
         self.torn.store(self.model.torn(), Ordering::Relaxed);
-        let end = now();
-        let elapsed = end.duration_since(begin);
-        StepOutput { step: plan.step, sampled, failed, elapsed, in_kernels: elapsed }
+        let elapsed = now().duration_since(begin);
+        StepOutput::new(plan.step, computed.map_err(|error| error.to_string()), elapsed, elapsed)
     }
 
-    fn compute(
-        &mut self,
-        plan: &StepPlan,
-        course: &Course,
-        begin: Instant,
-    ) -> Result<(Vec<Sampled>, Vec<FailedSpan>), MadeToFail> {
+    fn compute(&mut self, submitted: &Submitted, course: &Course, begin: Instant) -> Result<Outputs, MadeToFail> {
+        let plan = &*submitted.plan;
         self.model.begin(plan, course.span_fails);
         for layer in 0..self.model.layers() {
             sleep_until(begin + course.time.written(layer));
@@ -200,7 +195,7 @@ impl Runner {
             self.progress.raise(plan.step, layer);
             tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
-        Ok(self.model.sample(plan))
+        Ok(self.model.outputs(plan, &submitted.masks.take(plan)))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::tags::{Vocabulary, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
-use domain::plan::{FailedSpan, Input, Sampled, Span, StepPlan, TokenLogprobs};
+use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, Span, StepPlan, TokenLogprobs, TokenSet};
 use domain::{BlockId, KvLayout, Token};
 use std::sync::Arc;
 
@@ -117,40 +117,66 @@ impl SimModel {
         }
     }
 
-    /// The samples of the plan, in plan order, and the spans that failed alone. Comes after its last layer. The
-    /// model is certain of what it says: the log probability of a token is 0, and there are no alternatives.
-    pub fn sample(&mut self, plan: &StepPlan) -> (Vec<Sampled>, Vec<FailedSpan>) {
-        let mut sampled = Vec::with_capacity(plan.samples());
+    /// What the plan wants of its rows, and the spans that failed alone. Comes after its last layer. `masks`: by the numbers
+    /// of samples; a span fails that lacks one.
+    ///
+    /// The model is certain of what it says: the log probability of a sampled token is 0, and there are no alternatives.
+    /// That of a known token is a number that is made of the tags that the row reads, and so are hidden states, one number
+    /// wide.
+    pub fn outputs(&mut self, plan: &StepPlan, masks: &[Option<Arc<TokenSet>>]) -> Outputs {
+        let mut outputs = Outputs { sampled: Vec::with_capacity(plan.samples()), ..Outputs::default() };
         self.previous.clear();
+        let mut first_sample = 0;
         for (number, span) in plan.spans.iter().enumerate() {
-            if span.samples.is_empty() {
-                continue;
+            let masks = masks.get(first_sample..).unwrap_or(&[]);
+            first_sample += span.samples.len();
+            let mask = |sample: usize| masks.get(sample).and_then(Option::as_deref);
+            if (0..).zip(&span.samples).any(|(at, sample)| sample.masked && mask(at).is_none()) {
+                self.failing.push(FailedSpan { span: number, reason: "a mask of its samples did not come".to_owned() });
             }
             if self.fails(number) {
                 self.previous.extend(span.samples.iter().map(|_| None));
                 continue;
             }
-            let query = span.start + span.inputs.len() as u32 - 1;
-            let first = (0..self.layout.groups.len()).map(|group| self.layout.window_start(group, query)).min();
-            let mut state = 0;
-            for position in first.unwrap_or(0)..=query {
-                let layer = layer_read(position, query, self.places.len());
-                let (group, _) = self.places[usize::from(layer)];
-                if position >= self.layout.window_start(group, query) {
-                    state = mix(state, self.tag_at(span, layer, position));
-                }
-            }
-            for sample in &span.samples {
-                let token = self.vocabulary.draw(state, sample);
+            for (at, sample) in span.samples.iter().enumerate() {
+                let state = self.state_at(span, sample.row);
+                let token = self.vocabulary.draw(state, sample, mask(at));
                 let logprobs = sample.params.logprobs.map(|top| TokenLogprobs {
                     logprob: 0.0,
                     top: std::iter::once((token, 0.0)).take(top as usize).collect(),
                 });
-                sampled.push(Sampled { key: sample.key, token, logprobs });
+                outputs.sampled.push(Sampled { key: sample.key, token, logprobs });
                 self.previous.push(Some(token));
             }
+            for score in &span.scores {
+                let logprob = logprob(mix(self.state_at(span, score.row), u64::from(score.token)));
+                outputs.scored.push(TokenLogprobs { logprob, top: Vec::new() });
+            }
+            if let Some(wanted) = span.hidden {
+                let rows = wanted.of(span.inputs.len());
+                let count = rows.len() as u32;
+                let sum = rows.map(|row| i64::from(self.state_at(span, row as u32) as u32)).sum();
+                outputs.hidden.push(HiddenSum { rows: count, sums: vec![sum] });
+            }
         }
-        (sampled, std::mem::take(&mut self.failing))
+        outputs.failed = std::mem::take(&mut self.failing);
+        outputs.failed.sort_by_key(|failed| failed.span);
+        outputs
+    }
+
+    /// Returns what a row reads of all positions that it attends to, folded.
+    fn state_at(&mut self, span: &Span, row: u32) -> u64 {
+        let query = span.start + row;
+        let first = (0..self.layout.groups.len()).map(|group| self.layout.window_start(group, query)).min();
+        let mut state = 0;
+        for position in first.unwrap_or(0)..=query {
+            let layer = layer_read(position, query, self.places.len());
+            let (group, _) = self.places[usize::from(layer)];
+            if position >= self.layout.window_start(group, query) {
+                state = mix(state, self.tag_at(span, layer, position));
+            }
+        }
+        state
     }
 
     /// The token that the step before sampled as its `n`-th, if its span did not fail.
@@ -206,4 +232,9 @@ impl SimModel {
         // SAFETY: just checked to be inside the pool.
         unsafe { pool.as_ptr().add(at).cast() }
     }
+}
+
+/// Returns a log probability that is made of a hash: between -16 and 0.
+fn logprob(hash: u64) -> f32 {
+    -((hash >> 40) as f32) / (1 << 20) as f32
 }

@@ -79,6 +79,7 @@ impl Oracle {
         // Whose sample it is makes no difference to its token.
         let key = SeqKey { request: RequestId(0), epoch: Epoch(0), choice: Choice(0) };
         let params = params.clone();
-        self.vocabulary.draw(state, &Sample { key, params, seed, index, history: None, pending: None })
+        let sample = Sample { key, row: 0, params, seed, index, history: None, pending: None, masked: false };
+        self.vocabulary.draw(state, &sample, None)
     }
 }

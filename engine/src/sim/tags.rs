@@ -2,7 +2,7 @@
 //! oracle, which works on tokens, share these functions and nothing else.
 
 use domain::Token;
-use domain::plan::Sample;
+use domain::plan::{Sample, TokenSet};
 
 /// Mixed in where a slot's two words do not belong together, so that the token changes.
 const TORN: u64 = 0x7465_6172_7465_6172;
@@ -54,9 +54,15 @@ impl Vocabulary {
     }
 
     /// The token that `state`, which was folded from tags, gives for `sample`. Stop tokens are not said before
-    /// `min_tokens`, as with any model.
-    pub(super) fn draw(&self, state: u64, sample: &Sample) -> Token {
+    /// `min_tokens`, as with any model. With a mask, it is one of the `allowed` tokens, if any is.
+    pub(super) fn draw(&self, state: u64, sample: &Sample, allowed: Option<&TokenSet>) -> Token {
         let hash = mix(mix(state, sample.seed), u64::from(sample.index));
+        if let Some(allowed) = allowed {
+            let tokens: Vec<Token> = (0..self.size).filter(|&token| allowed.contains(token)).collect();
+            if !tokens.is_empty() {
+                return tokens[(hash % tokens.len() as u64) as usize];
+            }
+        }
         let early = sample.index < sample.params.min_tokens;
         let held_back = early
             .then(|| Self::new(self.size, self.silent.iter().chain(&sample.params.stop_tokens).copied()))

@@ -53,7 +53,7 @@ impl World {
         let context = self.scenario.caps.contexts.get(w).copied().unwrap_or(usize::MAX);
         let limits = DeviceLimits {
             rows_max: self.scenario.scheduler.step_tokens_max as usize,
-            samples_max: self.scenario.scheduler.samples_max as usize,
+            outputs_max: self.scenario.scheduler.samples_max as usize,
             context_max: context,
             blocks: self.scenario.blocks.clone(),
         };
@@ -563,10 +563,10 @@ impl World {
         let Some(step) = &mut alive.running else { return };
         let layers = alive.model.layers();
         let (plan, time, begin, layer) = (step.plan.clone(), step.time, step.begin, step.layer);
-        let (sampled, failed) = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
+        let outputs = if alive.fails_in.take_if(|fails| *fails < layers && *fails <= layer).is_some() {
             alive.model.fail();
             let why = if std::mem::take(&mut alive.poisoned) { POISON } else { "the step was made to fail" };
-            (Err(format!("{why} in layer {layer}")), Vec::new())
+            Err(format!("{why} in layer {layer}"))
         } else if layer < layers {
             step.layer += 1;
             alive.model.write_layer(&plan, layer);
@@ -575,11 +575,10 @@ impl World {
             self.agenda.enter(begin + next, Event::Layer { worker: w, life });
             return self.obey(w, None);
         } else {
-            let (sampled, failed) = alive.model.sample(&plan);
-            (Ok(sampled), failed)
+            Ok(alive.model.outputs(&plan, &[]))
         };
         let elapsed = self.now.since(begin);
-        let output = StepOutput { step: plan.step, sampled, failed, elapsed, in_kernels: elapsed };
+        let output = StepOutput::new(plan.step, outputs, elapsed, elapsed);
         alive.running = None;
         let mut notes = alive.shell.notes();
         let is_behind = output.sampled.is_err() && !planted_bugs::is(Bug::SuccessorRuns);

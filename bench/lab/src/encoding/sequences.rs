@@ -17,7 +17,7 @@ type Logits = Arc<Mutex<Vec<Vec<f32>>>>;
 struct Tap(Logits);
 
 impl LogitsTap for Tap {
-    fn logits(&mut self, _: SeqKey, logits: &[f32]) {
+    fn logits(&mut self, _: SeqKey, _: u32, logits: &[f32]) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(logits.to_vec());
     }
 }
@@ -44,7 +44,7 @@ impl Sequences {
         let blocks = tokens.div_ceil(layout.block_tokens);
         let limits = DeviceLimits {
             rows_max: CHUNK.max(count) as usize,
-            samples_max: count as usize,
+            outputs_max: count as usize,
             context_max: tokens as usize,
             blocks: vec![blocks * count; layout.groups.len()],
         };
@@ -110,13 +110,16 @@ impl Sequences {
         let (layout, end) = (self.device.layout(), start + tokens.len() as u32);
         let blocks = (0..end.div_ceil(layout.block_tokens)).map(|block| BlockId(sequence * self.blocks + block));
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
-        let sample = Sample { key, params: Arc::new(params), seed: 0, index: 0, history: None, pending: None };
+        let (row, params) = (tokens.len() as u32 - 1, Arc::new(params));
+        let sample = Sample { key, row, params, seed: 0, index: 0, history: None, pending: None, masked: false };
         Span {
             key,
             start,
             inputs: tokens.iter().copied().map(Input::Token).collect(),
             tables: vec![BlockTable { first: 0, blocks: blocks.collect() }; layout.groups.len()],
             samples: vec![sample],
+            scores: Vec::new(),
+            hidden: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub(in crate::cpu) mod effort;
 mod invariance;
+mod outputs;
 mod plans;
 pub(super) mod rig;
 mod steps;

@@ -3,7 +3,7 @@
 use super::rig::{BLOCKS, Rig, config, model, sample, tokens};
 use crate::cpu::{CpuConfig, CpuDevice, CpuError, Isa};
 use crate::device::{Device, SubmitError};
-use domain::plan::{BlockCopy, Input, StepPlan};
+use domain::plan::{BlockCopy, HiddenRows, Input, Score, StepPlan};
 use domain::{BlockId, Dtype, GroupId, StepId};
 use std::sync::Arc;
 
@@ -34,11 +34,22 @@ fn unsound_plans_are_refused() {
     check(None, "submitted before", |plan| plan.step = StepId(1));
     check(None, "nothing to do", |plan| *plan = StepPlan { step: plan.step, ..StepPlan::default() });
     check(None, "321 rows, the limit is 320", |plan| plan.spans[1].inputs = vec![Input::Token(0); 318]);
-    check(None, "9 samples, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
+    check(None, "9 outputs, the limit is 8", |plan| plan.spans[1].samples = vec![sample(1, 0.0, 0); 8]);
     check(Some(0), "without inputs", |plan| plan.spans[0].inputs.clear());
     check(Some(0), "positions, the limit is 2048", |plan| plan.spans[0].start = 2046);
     check(Some(0), "token 512 of a vocabulary of 512", |plan| plan.spans[0].inputs[1] = Input::Token(512));
     check(Some(0), "sample 1 of a step that has 1", |plan| plan.spans[0].inputs[0] = Input::Sampled(1));
+    check(Some(0), "row 3 of a span of 3", |plan| plan.spans[0].samples[0].row = 3);
+    check(Some(0), "row 0 of a span of 3, in which rows rise", |plan| {
+        let first = sample(0, 0.0, 0);
+        plan.spans[0].samples.push(first);
+    });
+    check(Some(0), "row 3 of a span of 3", |plan| plan.spans[0].scores = vec![Score { row: 3, token: 1, top: 0 }]);
+    check(Some(0), "token 512 of", |plan| plan.spans[0].scores = vec![Score { row: 0, token: 512, top: 0 }]);
+    check(None, "9 outputs, the limit is 8", |plan| {
+        plan.spans[0].scores = vec![Score { row: 0, token: 1, top: 0 }; 6];
+        plan.spans[1].hidden = Some(HiddenRows::All);
+    });
     check(Some(0), "0 block tables", |plan| plan.spans[0].tables.clear());
     check(Some(0), "needs positions", |plan| plan.spans[0].tables[0].blocks.truncate(1));
     check(Some(0), "needs positions", |plan| plan.spans[0].tables[0].first += 1);
@@ -105,7 +116,7 @@ fn configurations_that_contradict_the_model_are_refused() {
     check("no tokens", |config| config.layout.block_tokens = 0);
     check("pools of", |config| config.limits.blocks = vec![0]);
     check("pools of", |config| config.limits.blocks = vec![1, 1]);
-    check("zero", |config| config.limits.samples_max = 0);
+    check("zero", |config| config.limits.outputs_max = 0);
     check("a context of 4096", |config| config.limits.context_max = 4096);
     check("threads", |config| config.threads = 0);
 }

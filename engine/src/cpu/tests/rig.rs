@@ -64,7 +64,7 @@ pub(super) struct Rig {
 struct Tap(Arc<Mutex<Logits>>);
 
 impl LogitsTap for Tap {
-    fn logits(&mut self, key: SeqKey, logits: &[f32]) {
+    fn logits(&mut self, key: SeqKey, _position: u32, logits: &[f32]) {
         self.0.lock().unwrap().push((key, logits.to_vec()));
     }
 }
@@ -72,7 +72,7 @@ impl LogitsTap for Tap {
 pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: Isa) -> CpuConfig {
     let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
     let limits =
-        DeviceLimits { rows_max: 320, samples_max: 8, context_max: 2048, blocks: vec![BLOCKS; layout.groups.len()] };
+        DeviceLimits { rows_max: 320, outputs_max: 8, context_max: 2048, blocks: vec![BLOCKS; layout.groups.len()] };
     CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa }
 }
 
@@ -125,7 +125,9 @@ impl Rig {
             start,
             inputs: inputs.iter().copied().map(Input::Token).collect(),
             tables: tables.collect(),
-            samples: vec![sample(n, 0.0, 0)],
+            samples: vec![Sample { row: inputs.len() as u32 - 1, ..sample(n, 0.0, 0) }],
+            scores: Vec::new(),
+            hidden: None,
         }
     }
 }
@@ -136,7 +138,7 @@ pub(super) fn key(n: u32) -> SeqKey {
 
 pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
     let params = Arc::new(SamplingParams { temperature, ..SamplingParams::default() });
-    Sample { key: key(n), params, seed, index: 0, history: None, pending: None }
+    Sample { key: key(n), row: 0, params, seed, index: 0, history: None, pending: None, masked: false }
 }
 
 /// Returns the tokens of sequence `n`.

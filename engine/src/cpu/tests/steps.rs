@@ -6,7 +6,7 @@ use crate::cpu::{CpuModel, Isa, LogitsTap};
 use crate::device::{Device, SubmitError};
 use crate::models::bind::LoadError;
 use crate::spec::QkNorm;
-use domain::plan::{BlockCopy, Input};
+use domain::plan::{BlockCopy, Input, Sample};
 use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
 use std::sync::Arc;
 
@@ -105,7 +105,8 @@ fn a_plan_may_take_tokens_that_are_not_sampled_yet() {
 fn several_samples_of_a_row_come_in_the_order_of_the_plan() {
     let mut rig = rig();
     let mut forked = rig.span(0, 0, &tokens(0, 4));
-    forked.samples = vec![sample(7, 0.0, 0), sample(8, 5.0, 1), sample(9, 5.0, 2)];
+    forked.samples =
+        [sample(7, 0.0, 0), sample(8, 5.0, 1), sample(9, 5.0, 2)].map(|it| Sample { row: 3, ..it }).to_vec();
     let mut silent = rig.span(1, 0, &tokens(1, 4));
     silent.samples.clear();
     let (output, logits) = rig.run(vec![forked, silent, rig.span(2, 0, &tokens(0, 4))]);
@@ -182,7 +183,7 @@ fn a_token_without_numbers_fails_its_own_sequence_and_changes_no_bit_of_others()
 fn a_step_that_panics_says_so_and_the_device_is_lost() {
     struct Panics;
     impl LogitsTap for Panics {
-        fn logits(&mut self, _: SeqKey, _: &[f32]) {
+        fn logits(&mut self, _: SeqKey, _: u32, _: &[f32]) {
             panic!("planted");
         }
     }

@@ -135,6 +135,6 @@ proptest! {
         };
         let found = cut::last_kept(&mut Vec::new(), &logits, &filled, top_k as usize, top_p);
         prop_assert_eq!(keeps(found), keeps(last));
-        prop_assert_eq!(Sampler::new(vocab).sample(&logits, &sample, None).expect("sound").token, token);
+        prop_assert_eq!(Sampler::new(vocab).sample(&logits, &sample, None, None).expect("sound").token, token);
     }
 }

@@ -9,7 +9,8 @@ use domain::{SamplingParams, Token};
 fn tokens(logits: &[f32], change: impl FnOnce(&mut SamplingParams), count: u32) -> Vec<Token> {
     let sample = sample_of(params(change));
     let mut sampler = Sampler::new(logits.len());
-    let mut token = |index| sampler.sample(logits, &Sample { index, ..sample.clone() }, None).expect("sound").token;
+    let mut token =
+        |index| sampler.sample(logits, &Sample { index, ..sample.clone() }, None, None).expect("sound").token;
     (0..count).map(&mut token).collect()
 }
 

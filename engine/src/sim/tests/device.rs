@@ -2,9 +2,11 @@
 
 use super::rig::{BLOCKS, SEED, TOKENS, known, layout, plan, prompt, span, vocabulary};
 use crate::device::{Device, DeviceLimits, SubmitError};
-use crate::sim::{Course, Oracle, SimConfig, SimDevice, SimError, StepTime};
-use domain::plan::{BlockTable, Input, Span, StepOutput, StepPlan};
-use domain::{BlockId, Choice, ProgressWord, SamplingParams, SeqKey, StepId};
+use crate::sim::{Course, Oracle, SimConfig, SimDevice, SimError, StepTime, Vocabulary};
+use domain::plan::{
+    BlockTable, HiddenRows, HiddenSum, Input, Mask, Sample, Score, Span, StepOutput, StepPlan, TokenSet,
+};
+use domain::{BlockId, Choice, ProgressWord, SamplingParams, SeqKey, StepId, Token};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -15,7 +17,7 @@ struct Rig {
 }
 
 fn config(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> SimConfig {
-    let limits = DeviceLimits { rows_max: 64, samples_max: 4, context_max: 200, blocks: vec![BLOCKS] };
+    let limits = DeviceLimits { rows_max: 64, outputs_max: 4, context_max: 200, blocks: vec![BLOCKS] };
     SimConfig {
         layout: layout(None),
         limits,
@@ -28,7 +30,11 @@ fn config(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> SimConfig
 
 impl Rig {
     fn new(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> Self {
-        let mut device = SimDevice::new(config(course)).expect("the device starts");
+        Self::of(config(course))
+    }
+
+    fn of(config: SimConfig) -> Self {
+        let mut device = SimDevice::new(config).expect("the device starts");
         let (wake, ended) = channel();
         device.set_waker(Box::new(move || wake.send(()).unwrap_or_default()));
         Self { device, ended }
@@ -124,8 +130,56 @@ fn a_span_that_fails_alone_leaves_the_others_as_they_are() {
     assert_eq!(said.token, text[0]);
     assert_eq!(rig.device.progress().get(), ProgressWord::mark(StepId(1), 2));
     // What the failed span wrote is not what it should have written.
-    rig.submit(plan(2, vec![Span { start: 9, inputs: known(&prompt[9..]), ..others }]));
+    let samples = others.samples.iter().map(|sample| Sample { row: 0, ..sample.clone() }).collect();
+    rig.submit(plan(2, vec![Span { start: 9, inputs: known(&prompt[9..]), samples, ..others }]));
     assert_ne!(rig.output().sampled.expect("the step succeeds")[0].token, text[0]);
+}
+
+#[test]
+fn outputs_of_any_row_are_made_of_what_it_reads() {
+    let (layout, prompt) = (layout(Some(5)), prompt(30, 1));
+    let mut config = config(|_| Course::default());
+    (config.layout, config.limits.blocks) = (layout.clone(), vec![BLOCKS; 2]);
+    let mut rig = Rig::of(config);
+    let scores = [3, 9, 29].map(|row| Score { row, token: 7, top: 0 }).to_vec();
+    let whole = Span { scores, hidden: Some(HiddenRows::All), ..span(&layout, 0, known(&prompt), None) };
+    rig.submit(plan(1, vec![whole]));
+    let whole = rig.output();
+    // In chunks, and with one token that is another one.
+    let mut in_chunks = |tokens: &[Token], step: u64| {
+        let (mut scored, mut sum) = (Vec::new(), HiddenSum::new(1));
+        for (at, (start, rows, scored_row)) in
+            [(0, 8, Some(3)), (8, 2, Some(1)), (10, 20, Some(19))].into_iter().enumerate()
+        {
+            let inputs = known(&tokens[start as usize..][..rows]);
+            let scores = scored_row.map(|row| Score { row, token: 7, top: 0 }).into_iter().collect();
+            let chunk = Span { scores, hidden: Some(HiddenRows::All), ..span(&layout, start, inputs, None) };
+            rig.submit(plan(step + at as u64, vec![chunk]));
+            let output = rig.output();
+            scored.extend(output.scored);
+            sum.add(&output.hidden[0]);
+        }
+        (scored, sum)
+    };
+    assert_eq!(in_chunks(&prompt, 2), (whole.scored.clone(), whole.hidden[0].clone()));
+    let mut other = prompt.clone();
+    other[9] += 1;
+    let (scored, sum) = in_chunks(&other, 5);
+    assert_eq!(scored[0], whole.scored[0]);
+    assert!(scored[1] != whole.scored[1] && sum != whole.hidden[0], "{scored:?}");
+}
+
+#[test]
+fn a_mask_is_waited_for_and_decides() {
+    let (layout, prompt) = (layout(None), prompt(10, 1));
+    let vocabulary = Vocabulary::new(1000, [3]).expect("tokens are left");
+    let mut rig = Rig::of(SimConfig { vocabulary, ..config(|_| Course::default()) });
+    let mut masked = span(&layout, 0, known(&prompt), Some(0));
+    masked.samples[0].masked = true;
+    rig.submit(plan(1, vec![masked]));
+    let allowed = Arc::new(TokenSet::of(1000, [5]));
+    assert_eq!(rig.device.masks(StepId(1), vec![Mask { sample: 0, allowed }]), Ok(()));
+    assert_eq!(rig.output().sampled.expect("the step succeeds")[0].token, 5);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Run {
     fn execute(&mut self, plan: &StepPlan) {
         self.model.begin(plan, None);
         (0..self.model.layers()).for_each(|layer| self.model.write_layer(plan, layer));
-        self.tokens.extend(self.model.sample(plan).0.iter().map(|sampled| sampled.token));
+        self.tokens.extend(self.model.outputs(plan, &[]).sampled.iter().map(|sampled| sampled.token));
     }
 
     /// Computes so many of the tokens that are not computed yet; the last of them samples.

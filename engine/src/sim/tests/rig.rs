@@ -48,14 +48,17 @@ pub(super) fn span(layout: &KvLayout, start: u32, inputs: Vec<Input>, index: Opt
     };
     let samples = index.map(|index| Sample {
         key: KEY,
+        row: inputs.len() as u32 - 1,
         params: Arc::new(SamplingParams::default()),
         seed: SEED,
         index,
         history: None,
         pending: None,
+        masked: false,
     });
     let tables = (0..layout.groups.len()).map(table).collect();
-    Span { key: KEY, start, inputs, tables, samples: samples.into_iter().collect() }
+    let samples = samples.into_iter().collect();
+    Span { key: KEY, start, inputs, tables, samples, scores: Vec::new(), hidden: None }
 }
 
 pub(super) fn plan(step: u64, spans: Vec<Span>) -> StepPlan {

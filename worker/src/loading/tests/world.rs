@@ -8,7 +8,7 @@ use crate::sequence::PROMPT;
 use crate::sessions::SessionId;
 use crate::transport::{ReadError, Transport};
 use domain::handoff::{PeerBody, PeerMessage};
-use domain::plan::{Sampled, StepOutput, StepPlan};
+use domain::plan::{Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, FromWorker, PeerInfo, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams,
@@ -119,8 +119,8 @@ impl Device for Paper {
         let sampled = samples.map(|sample| Sampled { key: sample.key, token: 9, logprobs: None }).collect();
         let decodes = plan.spans.iter().all(|span| span.key.choice != PROMPT);
         let elapsed = notes.decode.filter(|_| decodes).unwrap_or(ELAPSED);
-        let in_kernels = elapsed;
-        Some(StepOutput { step: plan.step, sampled: Ok(sampled), failed: Vec::new(), elapsed, in_kernels })
+        let outputs = Outputs { sampled, ..Outputs::default() };
+        Some(StepOutput::new(plan.step, Ok(outputs), elapsed, elapsed))
     }
 
     fn lost(&self) -> Option<&str> {
@@ -190,7 +190,7 @@ pub(super) fn world(blocks: u32, held: &[Vec<Token>]) -> World {
 pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> World {
     let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
     let layout = KvLayout { block_tokens: SIZE, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
-    let limits = DeviceLimits { rows_max: 256, samples_max: 16, context_max: 256, blocks: vec![blocks] };
+    let limits = DeviceLimits { rows_max: 256, outputs_max: 16, context_max: 256, blocks: vec![blocks] };
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),
