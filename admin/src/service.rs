@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::fan_out::{self, ask, unexpected};
 use crate::names::{check_another_decodes, find};
-use crate::{prefixes, settings, snapshots};
+use crate::{dump, prefixes, settings, snapshots};
 use domain::RequestId;
 use futures_util::stream::BoxStream;
 use keys::Key;
@@ -25,8 +25,13 @@ impl<C: Cluster> Service<C> {
         Self(cluster)
     }
 
+    /// Returns whom it asks.
+    pub(crate) fn cluster(&self) -> &C {
+        &self.0
+    }
+
     /// Finds a worker. At a worker's own port that one needs no name.
-    async fn worker(&self, name: &str) -> Result<Worker, Status> {
+    pub(crate) async fn worker(&self, name: &str) -> Result<Worker, Status> {
         let mut workers = self.0.workers().await?;
         if !C::SEES_ALL && name.is_empty() && workers.len() == 1 {
             return Ok(workers.remove(0));
@@ -200,15 +205,6 @@ impl<C: Cluster> Admin for Service<C> {
     }
 
     async fn dump(&self, call: Call<DumpRequest>) -> Answered<DumpResponse> {
-        let name = &call.get_ref().worker;
-        let requests = self.0.requests().await?;
-        if C::SEES_ALL && name.is_empty() {
-            return Ok(Response::new(DumpResponse { requests, worker: None }));
-        }
-        let worker = self.worker(name).await?;
-        match ask(&*self.0, &worker, Ask::Dump(Nothing {})).await? {
-            Answer::Dump(dump) => Ok(Response::new(DumpResponse { requests, worker: Some(dump) })),
-            _ => Err(unexpected(&worker)),
-        }
+        dump::dump(self, &call.get_ref().worker).await.map(Response::new)
     }
 }

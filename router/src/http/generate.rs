@@ -25,6 +25,7 @@ use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
+use threads::Doing;
 
 /// Answers a request to `endpoint`. The answer tells what is left to the request's key.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
@@ -122,7 +123,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
         ask(endpoint, &body, &app.card, &limits)?
     } else {
         let app = app.clone();
-        let parse = move || ask(endpoint, &body, &app.card, &limits);
+        let parse = move || threads::during(Doing::ReadsPrompt, || ask(endpoint, &body, &app.card, &limits));
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
