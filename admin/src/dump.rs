@@ -7,6 +7,7 @@ use crate::service::Service;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{DumpResponse, Nothing, Thread, WorkerDump};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -24,10 +25,13 @@ pub(crate) async fn dump<C: Cluster>(service: &Service<C>, name: &str) -> Result
     let worker = async { if is_asked { of_worker(service, name).await.map(Some) } else { Ok(None) } };
     let (requests, worker) = tokio::join!(part(everything, service.cluster().requests()), part(&one, worker));
     let mut unanswered = Vec::new();
-    let requests = requests?.unwrap_or_else(|why| {
+    let mut requests = requests?.unwrap_or_else(|why| {
         unanswered.push(why);
         Vec::new()
     });
+    // Looked at last: what has begun since then is open, and what has ended is not.
+    let known: BTreeSet<String> = requests.iter().map(|request| request.id.clone()).collect();
+    requests.extend(service.cluster().open().into_iter().filter(|open| !known.contains(&open.id)));
     let worker = worker?.unwrap_or_else(|why| {
         unanswered.push(why);
         None

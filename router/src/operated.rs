@@ -50,6 +50,10 @@ impl Cluster for Operated {
         Ok(self.brain(OperatorNote::Requests).await?.unwrap_or_default())
     }
 
+    fn open(&self) -> Vec<Request> {
+        self.app.open_requests.list(self.app.clock)
+    }
+
     async fn ended(&self, most: usize) -> Result<Vec<Request>, Status> {
         Ok(self.brain(|reply| OperatorNote::Ended(most, reply)).await?.unwrap_or_default())
     }
