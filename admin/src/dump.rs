@@ -3,10 +3,9 @@
 
 use crate::cluster::Cluster;
 use crate::fan_out::{ask, unexpected};
-use crate::service::Service;
 use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
-use proto::admin::{DumpResponse, Nothing, Thread, WorkerDump};
+use proto::admin::{DumpResponse, Nothing, Thread, Worker, WorkerDump};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -15,27 +14,33 @@ use tonic::{Code, Status};
 /// How long a dump waits for what has to answer: the router's brain, or a worker's step loop.
 pub(crate) const PART_WAIT: Duration = Duration::from_secs(2);
 
-/// Makes a dump, with the worker of that name, if it has one. Errors: there is no such worker.
-pub(crate) async fn dump<C: Cluster>(service: &Service<C>, name: &str) -> Result<DumpResponse, Status> {
+/// A part of a dump.
+enum Part<T> {
+    Answered(T),
+    /// What did not answer, in words.
+    Unanswered(String),
+}
+
+/// Makes a dump, with the worker of that name, if it has one, which `find` finds. Errors: there is no such worker.
+pub(crate) async fn dump<C: Cluster>(
+    cluster: &C,
+    name: &str,
+    find: impl Future<Output = Result<Worker, Status>>,
+) -> Result<DumpResponse, Status> {
     // First: nothing is waited for until then.
     let threads::Listed { threads, left_out } = threads::list();
     let everything = if C::SEES_ALL { "the router" } else { "the step loop" };
     let one = if C::SEES_ALL { format!("the step loop of {name}") } else { everything.to_owned() };
     let is_asked = !C::SEES_ALL || !name.is_empty();
-    let worker = async { if is_asked { of_worker(service, name).await.map(Some) } else { Ok(None) } };
-    let (requests, worker) = tokio::join!(part(everything, service.cluster().requests()), part(&one, worker));
+    let worker = async { if is_asked { of_worker(cluster, find.await?).await.map(Some) } else { Ok(None) } };
+    let (requests, worker) = tokio::join!(part(everything, cluster.requests()), part(&one, worker));
     let mut unanswered = Vec::new();
-    let mut requests = requests?.unwrap_or_else(|why| {
-        unanswered.push(why);
-        Vec::new()
-    });
+    let mut requests = requests?.or_note(&mut unanswered);
     // Looked at last: what has begun since then is open, and what has ended is not.
     let known: BTreeSet<String> = requests.iter().map(|request| request.id.clone()).collect();
-    requests.extend(service.cluster().open().into_iter().filter(|open| !known.contains(&open.id)));
-    let worker = worker?.unwrap_or_else(|why| {
-        unanswered.push(why);
-        None
-    });
+    requests.extend(cluster.open().into_iter().filter(|open| !known.contains(&open.id)));
+    let worker = worker?.or_note(&mut unanswered);
+    // A step loop is asked for both.
     unanswered.dedup();
     Ok(DumpResponse {
         requests,
@@ -48,22 +53,33 @@ pub(crate) async fn dump<C: Cluster>(service: &Service<C>, name: &str) -> Result
 }
 
 /// Asks a worker what it has to do.
-async fn of_worker<C: Cluster>(service: &Service<C>, name: &str) -> Result<WorkerDump, Status> {
-    let worker = service.worker(name).await?;
-    match ask(service.cluster(), &worker, Ask::Dump(Nothing {})).await? {
+async fn of_worker(cluster: &impl Cluster, worker: Worker) -> Result<WorkerDump, Status> {
+    match ask(cluster, &worker, Ask::Dump(Nothing {})).await? {
         Answer::Dump(dump) => Ok(dump),
         _ => Err(unexpected(&worker)),
     }
 }
 
-/// Waits for a part of a dump, for [`PART_WAIT`]. The inner error says in words what did not answer. Errors: what is
-/// asked for is not there.
-async fn part<T>(of: &str, asked: impl Future<Output = Result<T, Status>>) -> Result<Result<T, String>, Status> {
-    match timeout(PART_WAIT, asked).await {
-        Ok(Ok(answer)) => Ok(Ok(answer)),
-        Ok(Err(status)) if status.code() == Code::NotFound => Err(status),
-        Ok(Err(status)) => Ok(Err(format!("{of} did not answer: {}", status.message()))),
-        Err(_) => Ok(Err(format!("{of} did not answer for {} ms", PART_WAIT.as_millis()))),
+/// Waits for a part of a dump, for [`PART_WAIT`]. Errors: what is asked for is not there.
+async fn part<T>(of: &str, asked: impl Future<Output = Result<T, Status>>) -> Result<Part<T>, Status> {
+    Ok(match timeout(PART_WAIT, asked).await {
+        Ok(Ok(answer)) => Part::Answered(answer),
+        Ok(Err(status)) if status.code() == Code::NotFound => return Err(status),
+        Ok(Err(status)) => Part::Unanswered(format!("{of} did not answer: {}", status.message())),
+        Err(_) => Part::Unanswered(format!("{of} did not answer for {} ms", PART_WAIT.as_millis())),
+    })
+}
+
+impl<T: Default> Part<T> {
+    /// Returns the answer. Where there is none, what did not answer is noted.
+    fn or_note(self, unanswered: &mut Vec<String>) -> T {
+        match self {
+            Self::Answered(answer) => answer,
+            Self::Unanswered(what) => {
+                unanswered.push(what);
+                T::default()
+            }
+        }
     }
 }
 

@@ -25,13 +25,8 @@ impl<C: Cluster> Service<C> {
         Self(cluster)
     }
 
-    /// Returns whom it asks.
-    pub(crate) fn cluster(&self) -> &C {
-        &self.0
-    }
-
     /// Finds a worker. At a worker's own port that one needs no name.
-    pub(crate) async fn worker(&self, name: &str) -> Result<Worker, Status> {
+    async fn worker(&self, name: &str) -> Result<Worker, Status> {
         let mut workers = self.0.workers().await?;
         if !C::SEES_ALL && name.is_empty() && workers.len() == 1 {
             return Ok(workers.remove(0));
@@ -205,6 +200,7 @@ impl<C: Cluster> Admin for Service<C> {
     }
 
     async fn dump(&self, call: Call<DumpRequest>) -> Answered<DumpResponse> {
-        dump::dump(self, &call.get_ref().worker).await.map(Response::new)
+        let name = &call.get_ref().worker;
+        dump::dump(&*self.0, name, self.worker(name)).await.map(Response::new)
     }
 }

@@ -60,10 +60,7 @@ pub fn list() -> Listed {
         kernel: String::new(),
         doing: Some(doing),
     }));
-    threads.sort_by(|a, b| {
-        let key = |thread: &Thread| (thread.doing.is_none(), thread.id);
-        a.doing.is_none().cmp(&b.doing.is_none()).then_with(|| a.name.cmp(&b.name)).then_with(|| key(a).cmp(&key(b)))
-    });
+    threads.sort_by(|a, b| (a.doing.is_none(), &a.name, a.id).cmp(&(b.doing.is_none(), &b.name, b.id)));
     Listed { threads, left_out }
 }
 
