@@ -16,6 +16,12 @@ pub trait Cluster: Send + Sync + 'static {
     /// Lists the open requests. Errors: the process ends.
     fn requests(&self) -> impl Future<Output = Result<Vec<Request>, Status>> + Send;
 
+    /// Lists the requests that clients wait for, as far as it is known without waiting for an answer: of those that
+    /// [`Self::requests`] lists as well, the ids count. A worker has no clients.
+    fn open(&self) -> Vec<Request> {
+        Vec::new()
+    }
+
     /// Lists at most so many requests that ended, the latest first. Errors: the process ends.
     fn ended(&self, most: usize) -> impl Future<Output = Result<Vec<Request>, Status>> + Send;
 

@@ -3,6 +3,7 @@
 
 mod browsers;
 mod cluster;
+mod dump;
 mod fan_out;
 mod json;
 mod names;

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::fan_out::{self, ask, unexpected};
 use crate::names::{check_another_decodes, find};
-use crate::{prefixes, settings, snapshots};
+use crate::{dump, prefixes, settings, snapshots};
 use domain::RequestId;
 use futures_util::stream::BoxStream;
 use keys::Key;
@@ -201,14 +201,6 @@ impl<C: Cluster> Admin for Service<C> {
 
     async fn dump(&self, call: Call<DumpRequest>) -> Answered<DumpResponse> {
         let name = &call.get_ref().worker;
-        let requests = self.0.requests().await?;
-        if C::SEES_ALL && name.is_empty() {
-            return Ok(Response::new(DumpResponse { requests, worker: None }));
-        }
-        let worker = self.worker(name).await?;
-        match ask(&*self.0, &worker, Ask::Dump(Nothing {})).await? {
-            Answer::Dump(dump) => Ok(Response::new(DumpResponse { requests, worker: Some(dump) })),
-            _ => Err(unexpected(&worker)),
-        }
+        dump::dump(&*self.0, name, self.worker(name)).await.map(Response::new)
     }
 }

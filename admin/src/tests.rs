@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tonic::codegen::Service as _;
-use tonic::{Code, Request as Call};
+use tonic::{Code, Request as Call, Response};
 
 /// Three workers, of which the last one answers nothing.
 struct Played(Mutex<Vec<Worker>>);
@@ -42,6 +42,11 @@ impl Cluster for Played {
 
     async fn requests(&self) -> Result<Vec<Request>, Status> {
         Ok(vec![Request { id: "a".to_owned(), ..Request::default() }])
+    }
+
+    fn open(&self) -> Vec<Request> {
+        // The first one is listed already.
+        ["a", "b"].map(|id| Request { id: id.to_owned(), ..Request::default() }).into()
     }
 
     async fn ended(&self, most: usize) -> Result<Vec<Request>, Status> {
@@ -531,4 +536,79 @@ async fn a_request_is_known_by_its_digits() {
     for wrong in ["", "xyz", "fffffffffffffffff"] {
         assert_eq!(explain(wrong).await, Err(Code::InvalidArgument), "{wrong}");
     }
+}
+
+/// One that answers nothing, as where a step loop or a brain stands still. It may know its workers.
+struct StandsStill<const SEES_ALL: bool>;
+
+impl<const ALL: bool> Cluster for StandsStill<ALL> {
+    const SEES_ALL: bool = ALL;
+
+    async fn workers(&self) -> Result<Vec<Worker>, Status> {
+        if ALL { Ok(vec![worker(1, "d", Role::Decode)]) } else { std::future::pending().await }
+    }
+
+    async fn requests(&self) -> Result<Vec<Request>, Status> {
+        if ALL { Err(Status::unavailable("the router ends")) } else { std::future::pending().await }
+    }
+
+    fn open(&self) -> Vec<Request> {
+        if ALL { vec![Request { id: "b".to_owned(), ..Request::default() }] } else { Vec::new() }
+    }
+
+    async fn ended(&self, _: usize) -> Result<Vec<Request>, Status> {
+        std::future::pending().await
+    }
+
+    async fn models(&self) -> Result<Vec<Model>, Status> {
+        std::future::pending().await
+    }
+
+    async fn explain(&self, _: RequestId) -> Result<Option<Explanation>, Status> {
+        std::future::pending().await
+    }
+
+    fn settings(&self) -> &dyn Settings {
+        &PlayedSettings
+    }
+
+    async fn tokens(&self, _: String) -> Result<Vec<Token>, Status> {
+        std::future::pending().await
+    }
+
+    async fn ask(&self, _: WorkerId, _: WorkerAsk) -> Result<WorkerAnswer, Status> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dump_names_what_does_not_answer_and_has_the_threads_all_the_same() {
+    threads::register("asks", threads::Doing::RunsTasks);
+    async fn dump<C: Cluster>(cluster: C, worker: &str) -> Result<DumpResponse, Status> {
+        let call = Call::new(DumpRequest { worker: worker.to_owned() });
+        Service::new(Arc::new(cluster)).dump(call).await.map(Response::into_inner)
+    }
+    let begin = tokio::time::Instant::now();
+    let worker = dump(StandsStill::<false>, "").await.expect("a dump always comes");
+    assert_eq!(worker.unanswered, ["the step loop did not answer for 2000 ms"]);
+    assert_eq!(begin.elapsed().as_secs(), 2, "both parts are asked at once");
+    let router = dump(StandsStill::<true>, "d").await.expect("a dump always comes");
+    let expect = ["the router did not answer: the router ends", "the step loop of d did not answer for 2000 ms"];
+    assert_eq!(router.unanswered, expect);
+    let whole = dump(StandsStill::<true>, "").await.expect("a dump always comes");
+    assert_eq!(whole.unanswered, expect[..1]);
+    for dump in [worker, router, whole] {
+        let ids: Vec<&str> = dump.requests.iter().map(|request| request.id.as_str()).collect();
+        let expect: &[&str] = if dump.unanswered[0].starts_with("the router") { &["b"] } else { &[] };
+        assert!(dump.worker.is_none() && ids == expect, "what is known without an answer is there: {dump:?}");
+        let own = dump.threads.iter().find(|thread| thread.name == "asks").expect("it is registered");
+        assert_eq!((own.doing.as_str(), dump.threads_left_out), ("runs tasks", 0));
+        assert_eq!(dump.process, std::process::id());
+    }
+    let workers = Played(Mutex::new(Vec::new()));
+    let answers = dump(workers, "").await.expect("it answers");
+    let ids: Vec<_> = answers.requests.iter().map(|request| request.id.as_str()).collect();
+    assert_eq!((ids, answers.unanswered.len()), (vec!["a", "b"], 0), "none is listed twice");
+    let error = dump(StandsStill::<true>, "e").await.expect_err("there is no such worker");
+    assert_eq!(error.code(), Code::NotFound);
 }

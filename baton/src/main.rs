@@ -27,6 +27,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use threads::Doing;
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
@@ -83,6 +84,7 @@ fn serving(
     flags: Flags,
     serve: impl FnOnce(&Arc<Running>) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), CommandError> {
+    threads::register("baton", Doing::Starts);
     let loaded = config::load(&flags)?;
     loaded.check()?;
     let config = loaded.config();

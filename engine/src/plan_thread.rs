@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use threads::Doing;
 
 /// A plan on its way to the thread.
 pub(crate) struct Submitted {
@@ -68,13 +69,14 @@ impl PlanThread {
         let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
         let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
         let loses = lost.clone();
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let thread = threads::spawn(name.to_owned(), move || {
             let mut failures = 0;
-            while let Ok(submitted) = plans.recv() {
+            while let Ok(submitted) = threads::during(Doing::WaitsForStep, || plans.recv()) {
                 let (step, at) = (submitted.plan.step, submitted.at);
                 let output = if submitted.failures == failures {
                     tracing::trace!(target: "timeline", step = step.0, "step begins");
-                    let output = catch_unwind(AssertUnwindSafe(|| execute(&submitted)));
+                    let execute = || threads::during(Doing::Computes, || execute(&submitted));
+                    let output = catch_unwind(AssertUnwindSafe(execute));
                     tracing::trace!(target: "timeline", step = step.0, "step ends");
                     output
                 } else {

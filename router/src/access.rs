@@ -10,6 +10,7 @@
 use crate::api::Endpoint;
 use crate::clock::Clock;
 use crate::error::ApiError;
+use crate::open_requests::{OpenRequest, OpenRequests, Stage};
 use crate::record::Record;
 use crate::traced::{Told, Trace};
 use axum::http::StatusCode;
@@ -30,6 +31,7 @@ pub(crate) struct Access {
     arrived: Time,
     trace: Option<Trace>,
     known: Mutex<Known>,
+    open: OpenRequest,
 }
 
 /// What is known by and by.
@@ -45,15 +47,18 @@ struct Known {
 }
 
 impl Access {
-    /// Begins with a request to `endpoint`, which arrives now.
+    /// Begins with a request to `endpoint`, which arrives now. It is among `all` that are open until it is over.
     pub(crate) fn begin(
         id: RequestId,
         endpoint: Endpoint,
         model: String,
         clock: Clock,
         trace: Option<Trace>,
+        all: &OpenRequests,
     ) -> Arc<Self> {
-        Arc::new(Self { id, endpoint, model, clock, arrived: clock.now(), trace, known: Mutex::default() })
+        let arrived = clock.now();
+        let open = all.begin(id, arrived);
+        Arc::new(Self { id, endpoint, model, clock, arrived, trace, known: Mutex::default(), open })
     }
 
     /// Returns the id that the client knows.
@@ -69,6 +74,11 @@ impl Access {
     /// Returns the request's place in its trace, if it is traced.
     pub(crate) fn context(&self) -> Option<TraceContext> {
         self.trace.map(|trace| trace.own)
+    }
+
+    /// Notes how far the request is.
+    pub(crate) fn reaches(&self, stage: Stage) {
+        self.open.reaches(stage);
     }
 
     /// Notes the key that the request showed.
@@ -88,6 +98,7 @@ impl Access {
 
     /// Notes what came of one of the request's prompts.
     pub(crate) fn prompt_over(&self, record: Arc<Record>) {
+        self.reaches(Stage::Answered);
         self.known().prompts.push(record);
     }
 

@@ -13,6 +13,7 @@ mod explained;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod open_requests;
 mod operated;
 mod record;
 mod serve;

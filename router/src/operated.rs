@@ -7,6 +7,7 @@ use admin::{ANSWER_WAIT, Cluster, Settings, Status};
 use domain::{RequestId, Token, WorkerId};
 use proto::admin::{Explanation, Message, Model, Request, Worker, WorkerAnswer, WorkerAsk};
 use std::sync::Arc;
+use threads::Doing;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -49,6 +50,10 @@ impl Cluster for Operated {
         Ok(self.brain(OperatorNote::Requests).await?.unwrap_or_default())
     }
 
+    fn open(&self) -> Vec<Request> {
+        self.app.open_requests.list(self.app.clock)
+    }
+
     async fn ended(&self, most: usize) -> Result<Vec<Request>, Status> {
         Ok(self.brain(|reply| OperatorNote::Ended(most, reply)).await?.unwrap_or_default())
     }
@@ -87,7 +92,8 @@ impl Cluster for Operated {
         let turn = self.tokenizes.clone().acquire_owned().await.expect("it is never closed");
         // An operator that goes meanwhile does not stop it, so it keeps its turn until its end.
         let read = move || {
-            let tokens = prefix(request.as_bytes(), &app.card, &limits);
+            let read = || prefix(request.as_bytes(), &app.card, &limits);
+            let tokens = threads::during(Doing::ReadsPrompt, read);
             drop(turn);
             tokens
         };

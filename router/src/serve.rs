@@ -4,6 +4,7 @@ use crate::brain::{Brain, Fleet, NOTES_MAX, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Places, Server, ops_routes, routes};
+use crate::open_requests::OpenRequests;
 use crate::operated::Operated;
 use crate::sessions::{Sessions, WorkerLink};
 use admin::Health;
@@ -62,6 +63,7 @@ pub async fn serve(
         draw: Draw::new(),
         places: places.clone(),
         bodies,
+        open_requests: OpenRequests::default(),
         notes,
         phase: phase_receiver,
         fleet: fleet_receiver,

@@ -52,7 +52,11 @@ class Admin(unittest.TestCase):
         self.assertEqual({tier.tier for tier in self.call("ListTiers").tiers}, {"device"})
         self.call("ListLanes")
         self.call("ListRequests")
-        self.assertEqual(self.call("Dump", worker="decode-1").worker.worker_name, "decode-1")
+        dump = self.call("Dump", worker="decode-1")
+        self.assertEqual(dump.worker.worker_name, "decode-1")
+        self.assertEqual((list(dump.unanswered), dump.threads_left_out), ([], 0))
+        (step_loop,) = (thread for thread in dump.threads if thread.name == "decode-1")
+        self.assertTrue(step_loop.doing and step_loop.doing_ms >= 0, step_loop)
 
     def test_a_worker_is_drained_and_takes_work_again(self):
         with self.assertRaises(grpc.RpcError) as refused:

@@ -24,6 +24,7 @@ mod collector;
 mod command_line;
 mod discovery;
 mod disk;
+mod dump;
 mod encodings;
 mod encryption;
 #[path = "../../discovery/tests/etcd/server.rs"]

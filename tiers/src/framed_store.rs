@@ -15,6 +15,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
+use threads::Doing;
 use transport::{Memory, TransferId};
 
 /// Memory of all frames, about.
@@ -141,10 +142,10 @@ impl<S: Store> FramedStore<S> {
     pub(super) fn run(mut self) {
         while !self.state.closed || !self.state.in_progress.is_empty() {
             let patience = if self.state.closed { Some(S::CLOSE_WAIT_MAX) } else { self.store.next_listing_in() };
-            let order = match patience {
+            let order = threads::during(Doing::WaitsForMoves, || match patience {
                 Some(patience) => self.inbox.recv_timeout(patience),
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
+            });
             let mut order = match order {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) if self.state.closed => {

@@ -29,6 +29,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use threads::Doing;
 use transport::{Failure, Memory};
 
 /// The atomics that `generation` uses: here those of `std`, in its test those of loom.
@@ -182,7 +183,7 @@ impl Work {
             match self.inbox.try_recv() {
                 Ok(order) => return Some(order),
                 Err(TryRecvError::Empty) if self.slab.page() => {}
-                Err(_) => return self.inbox.recv().ok(),
+                Err(_) => return threads::during(Doing::WaitsForMoves, || self.inbox.recv()).ok(),
             }
         }
     }

@@ -101,7 +101,7 @@ impl Failure {
         body: impl FnOnce() -> Result<(), E> + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
         let (failure, thread) = (self.clone(), name.clone());
-        std::thread::Builder::new().name(name).spawn(move || {
+        threads::spawn(name, move || {
             failure.watch(&thread, body);
         })
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use threads::Doing;
 use tiers::TierParts;
 use tokio::sync::watch;
 use transport::{Agent, AgentConfig, AgentStartError, Failure, Hub};
@@ -125,7 +126,7 @@ impl Worker {
             role: role_too,
             failure,
         };
-        let thread = std::thread::Builder::new().name(worker.clone()).spawn(move || step_loop.run());
+        let thread = threads::spawn(worker.clone(), move || step_loop.run());
         let thread = thread.map_err(|source| StartError::Thread { worker, source })?;
         Ok(Self { input, drained, draining, role, thread: Some(thread) })
     }
@@ -180,6 +181,7 @@ impl Drop for Worker {
 impl StepLoop {
     fn run(mut self) {
         loop {
+            threads::does(Doing::TakesTurn);
             let now = self.clock.now();
             // A device that is lost does not wake the loop, but still says how its steps ended.
             self.machine.collect(now);
@@ -198,7 +200,11 @@ impl StepLoop {
             if let Some(role) = self.machine.core().role {
                 self.role.send_if_modified(|before| std::mem::replace(before, role) != role);
             }
-            match self.inbox.recv_timeout(self.machine.next_deadline(now).since(now)) {
+            let patience = self.machine.next_deadline(now).since(now);
+            threads::does(Doing::WaitsForEvents);
+            let event = self.inbox.recv_timeout(patience);
+            threads::does(Doing::HandlesEvents);
+            match event {
                 Ok(event) => {
                     if self.handle_events(event).is_break() {
                         return;
@@ -234,6 +240,7 @@ impl Drop for StepLoop {
         // After a panic the state cannot be trusted, and a second panic would abort the process with all its workers.
         // Routers notice the end of their sessions.
         if !std::thread::panicking() {
+            threads::does(Doing::EndsWorker);
             self.machine.end();
         }
     }

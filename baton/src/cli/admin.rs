@@ -144,7 +144,9 @@ pub(crate) enum AdminCommand {
         /// A level, or directives such as `info,router=debug`; without one, the filter is printed
         filter: Option<String>,
     },
-    /// Say what every request waits for, and what a worker does.
+    /// Say what every request and every thread of the process waits for, and what a worker does.
+    ///
+    /// For when something hangs: it answers even if the step loop of a worker does not.
     Dump {
         /// Also what this worker says of itself
         worker: Option<String>,

@@ -17,6 +17,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use threads::Doing;
 
 /// Serves until a signal ends it.
 pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
@@ -39,12 +40,14 @@ pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     print(&startup_banner::router(config, &listeners, &card, &directory.describe(config))?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());
+    threads::does(Doing::ServesListeners);
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
             never = dialer.follow(directory.changes(), secrets, tls.connector()) => match never {},
         }
     });
+    threads::does(Doing::EndsProcess);
     runtime.shutdown_timeout(END_MAX);
     ended?;
     tracing::info!("ended");

@@ -4,11 +4,14 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::error::Error;
 use std::time::Duration;
+use threads::Doing;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 /// Threads for sockets, at most: they only carry tokens, the cores are the engine's.
 const THREADS_MAX: usize = 4;
+/// What they are called, and those for what may block.
+const THREAD: &str = "baton-io";
 
 /// How long what the runtime's threads are amid may take when the process ends. A name that no server resolves
 /// takes far longer.
@@ -33,7 +36,14 @@ pub(super) fn runtime() -> std::io::Result<Runtime> {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+    Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(THREAD)
+        .on_thread_start(|| threads::register(THREAD, Doing::AwaitsTask))
+        .on_thread_park(|| threads::does(Doing::WaitsForTasks))
+        .on_thread_unpark(|| threads::does(Doing::RunsTasks))
+        .enable_all()
+        .build()
 }
 
 /// Listens on the address that the setting `key` names. It is called before the model is loaded, so that an address

@@ -19,6 +19,7 @@ use router::{Dialer, Listeners, ModelCard};
 use std::cell::Cell;
 use std::error::Error;
 use std::sync::Arc;
+use threads::Doing;
 use transport::{Hub, LaneStatus};
 
 /// Serves until a signal ends it.
@@ -61,7 +62,9 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
             () = has_failed(&workers) => failed.set(true),
         }
     };
+    threads::does(Doing::ServesListeners);
     runtime.block_on(router::serve(listeners, router_config, card, sessions, metrics, end))?;
+    threads::does(Doing::EndsProcess);
     // Nobody asks the workers any more; they end with their threads. All know of it before the first has left the
     // others.
     workers.iter().for_each(|worker| worker.input().drain());

@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM, and the end of the process that started this one.
 
 use rustix::process::{Signal, getpid, kill_process};
+use threads::Doing;
 use tokio::signal::unix::{SignalKind, signal as on};
 use tokio::sync::oneshot;
 
@@ -31,10 +32,14 @@ pub(super) async fn signal() {
 /// Does as Ctrl-C does when the input is closed. The process that started this one holds the other end of it. So this
 /// process does not outlive that one, whatever ends it, and even while this process starts and looks at no signal yet.
 pub(crate) fn end_with_input() {
-    std::thread::spawn(|| {
+    let thread = threads::spawn("baton-input".to_owned(), || {
+        threads::does(Doing::WaitsForInput);
         // An error is an end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         // A process can send itself a signal.
         let _ = kill_process(getpid(), Signal::INT);
     });
+    if let Err(error) = thread {
+        tracing::error!(%error, "the end of the input is not noticed: no thread could be started");
+    }
 }

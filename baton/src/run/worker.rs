@@ -21,6 +21,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use threads::Doing;
 use tokio::time::{sleep, timeout};
 use transport::Hub;
 use worker::{Identity, Worker};
@@ -78,6 +79,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
 
     let drain = Duration::from_secs(config.worker.drain_s);
     let failed = Cell::new(false);
+    threads::does(Doing::ServesListeners);
     runtime.block_on(worker::serve(port, worker.input(), identity, async {
         tokio::select! {
             () = shutdown::signal() => {
@@ -91,6 +93,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
         }
         worker.input().shutdown();
     }));
+    threads::does(Doing::EndsProcess);
     drop(worker);
     runtime.shutdown_timeout(END_MAX);
     if failed.get() {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
+use threads::Doing;
 
 /// How long a helper looks for work before it sleeps, and the leader for the end of it before it offers its
 /// processor to whoever may run there.
@@ -125,7 +126,8 @@ impl ThreadPool {
         let mut thread_pool = Self { shared: shared.clone(), helpers: Vec::with_capacity(helpers) };
         for (index, place) in places.into_iter().skip(1).enumerate() {
             let shared = shared.clone();
-            let handle = std::thread::Builder::new().name(format!("{name}-{}", index + 1)).spawn(move || {
+            let handle = threads::spawn(format!("{name}-{}", index + 1), move || {
+                threads::does(Doing::LooksForPart);
                 settle(&place);
                 shared.help(index);
             })?;
@@ -165,9 +167,11 @@ impl ThreadPool {
         shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
         let nobody_inside = || (shared.gate.load(Ordering::Acquire) & INSIDE == 0).then_some(());
         if spin(nobody_inside).is_none() {
-            while nobody_inside().is_none() {
-                std::thread::yield_now();
-            }
+            threads::during(Doing::WaitsForHelpers, || {
+                while nobody_inside().is_none() {
+                    std::thread::yield_now();
+                }
+            });
         }
         if let Err(panic) = outcome {
             shared.panicked.store(false, Ordering::Relaxed);
@@ -258,7 +262,7 @@ impl Shared {
             self.asleep[index].store(true, Ordering::SeqCst);
             let entered = self.try_enter(seen);
             if entered.is_none() && !self.ended.load(Ordering::SeqCst) {
-                std::thread::park();
+                threads::during(Doing::WaitsForPart, std::thread::park);
                 leave(self.leader_at.load(Ordering::Relaxed));
             }
             self.asleep[index].store(false, Ordering::SeqCst);

@@ -583,6 +583,32 @@ pub struct DumpResponse {
     pub requests: ::prost::alloc::vec::Vec<Request>,
     #[prost(message, optional, tag = "2")]
     pub worker: ::core::option::Option<WorkerDump>,
+    #[prost(message, repeated, tag = "3")]
+    pub threads: ::prost::alloc::vec::Vec<Thread>,
+    #[prost(uint32, tag = "4")]
+    pub threads_left_out: u32,
+    #[prost(string, repeated, tag = "5")]
+    pub unanswered: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "6")]
+    pub process: u32,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Thread {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(double, tag = "4")]
+    pub cpu_s: f64,
+    #[prost(string, tag = "5")]
+    pub kernel: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub doing: ::prost::alloc::string::String,
+    #[prost(double, tag = "7")]
+    pub doing_ms: f64,
 }
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1534,7 +1560,8 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("baton.admin.v1.Admin", "ExplainRequest"));
             self.inner.unary(req, path, codec).await
         }
-        /// What each request waits for, and with a worker what its attempts wait for there.
+        /// What each request and each thread of the process waits for, and with a worker what its attempts wait for there. A
+        /// part that does not answer in time is left out, and named: the rest comes all the same.
         pub async fn dump(
             &mut self,
             request: impl tonic::IntoRequest<super::DumpRequest>,
@@ -1698,7 +1725,8 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::ExplainRequestRequest>,
         ) -> std::result::Result<tonic::Response<super::Explanation>, tonic::Status>;
-        /// What each request waits for, and with a worker what its attempts wait for there.
+        /// What each request and each thread of the process waits for, and with a worker what its attempts wait for there. A
+        /// part that does not answer in time is left out, and named: the rest comes all the same.
         async fn dump(
             &self,
             request: tonic::Request<super::DumpRequest>,

@@ -6,6 +6,7 @@ use crate::access::Access;
 use crate::api::{Endpoint, Limits, ask};
 use crate::brain::Update;
 use crate::clock::Clock;
+use crate::open_requests::OpenRequests;
 use crate::tests::world::{card, tokenizer, tokens};
 use domain::plan::TokenLogprobs;
 use domain::{End, RequestId};
@@ -133,7 +134,14 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let ask = ask(Endpoint::Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
-    let _access = Access::begin(RequestId(1), Endpoint::Completion, "tiny-rust".into(), Clock::new(), None);
+    let _access = Access::begin(
+        RequestId(1),
+        Endpoint::Completion,
+        "tiny-rust".into(),
+        Clock::new(),
+        None,
+        &OpenRequests::default(),
+    );
     let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, _access };
     let run = Run::new(&ask, &card(), waiting, Admission::free());
     let head = Head { endpoint: Endpoint::Completion, id: "ID".into(), created: 0, model: "tiny-rust".into() };

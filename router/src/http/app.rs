@@ -6,6 +6,7 @@ use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
+use crate::open_requests::OpenRequests;
 use crate::sessions::Service;
 use placement::RETRY_AFTER_MIN;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub(crate) struct App {
     pub(crate) places: Arc<Places>,
     /// The bodies that are being read or parsed.
     pub(crate) bodies: Arc<Bodies>,
+    /// The requests that clients wait for.
+    pub(crate) open_requests: OpenRequests,
     pub(crate) notes: mpsc::Sender<Note>,
     pub(crate) phase: watch::Receiver<Phase>,
     pub(crate) fleet: watch::Receiver<Fleet>,

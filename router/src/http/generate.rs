@@ -13,6 +13,7 @@ use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::error::ApiError;
+use crate::open_requests::Stage;
 use crate::traced::{TRACEPARENT, Trace};
 use axum::body::Body;
 use axum::extract::Request;
@@ -25,12 +26,13 @@ use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
+use threads::Doing;
 
 /// Answers a request to `endpoint`. The answer tells what is left to the request's key.
 pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
     let name: RequestId = *request.extensions().get().expect("every request has its id");
     let trace = Trace::begin(request.headers());
-    let access = Access::begin(name, endpoint, app.card.name.clone(), app.clock, trace);
+    let access = Access::begin(name, endpoint, app.card.name.clone(), app.clock, trace, &app.open_requests);
     let key = app.config.keys.find(request.headers());
     let (answered, key) = match key {
         Ok(key) => {
@@ -63,7 +65,7 @@ async fn answer(
     access: &Arc<Access>,
 ) -> Result<Response, ApiError> {
     // Until the brain has the request, its outcome is counted here.
-    let accepted = accept(app, endpoint, request, key).await;
+    let accepted = accept(app, endpoint, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
@@ -99,7 +101,13 @@ struct Accepted {
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
 /// to take, or its key allows no more, the body is not read.
-async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Option<&Key>) -> Result<Accepted, ApiError> {
+async fn accept(
+    app: &Arc<App>,
+    endpoint: Endpoint,
+    request: Request,
+    key: Option<&Key>,
+    access: &Access,
+) -> Result<Accepted, ApiError> {
     app.open()?;
     let admission = match key {
         Some(key) if !key.may_ask(&app.card.name) => {
@@ -115,6 +123,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
     let (head, body) = request.into_parts();
     let connection: &Arc<Connection> = head.extensions.get().expect("every request has its connection");
     let body = body::read(&head.headers, body, app).await?;
+    access.reaches(Stage::Tokens);
     let mut places = place(app, 1).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
@@ -122,7 +131,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
         ask(endpoint, &body, &app.card, &limits)?
     } else {
         let app = app.clone();
-        let parse = move || ask(endpoint, &body, &app.card, &limits);
+        let parse = move || threads::during(Doing::ReadsPrompt, || ask(endpoint, &body, &app.card, &limits));
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
@@ -157,6 +166,7 @@ async fn submit(
     let Accepted { ask, mut places, admitted, served, admission } = accepted;
     let (name, arrived) = (access.id(), access.arrived());
     let scope = served.scope(admission.tenant());
+    access.reaches(Stage::Submitted);
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
     // Nobody but the router reads an answer that is told whole, and it keeps all of it in any case.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use threads::Doing;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
@@ -63,9 +64,7 @@ pub fn start(endpoint: &str, sample: f64) -> Result<Exporting, TraceError> {
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let agent = agent(endpoint)?;
     let (queue, handed) = sync_channel(QUEUE_MAX);
-    std::thread::Builder::new()
-        .name("baton-traces".to_owned())
-        .spawn(move || Sender { url, agent, fails: false }.run(&handed))?;
+    threads::spawn("baton-traces".to_owned(), move || Sender { url, agent, fails: false }.run(&handed))?;
     // A second call would not be heard: the first one decides.
     let _ = EXPORTER.set(Exporter { sample: AtomicU64::new(sample.to_bits()), queue });
     Ok(Exporting(()))
@@ -112,7 +111,7 @@ struct Sender {
 
 impl Sender {
     fn run(mut self, handed: &Receiver<Handed>) {
-        while let Ok(first) = handed.recv() {
+        while let Ok(first) = threads::during(Doing::WaitsForSpans, || handed.recv()) {
             let (spans, end) = batch(first, handed);
             if !spans.is_empty() {
                 self.send(spans);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use telemetry::metrics::{Gauge, SlabKind, host_slabs, index_bytes};
+use threads::Doing;
 use transport::{Failure, Memory};
 
 /// How often slabs of other workers are looked at.
@@ -68,7 +69,8 @@ impl Reader {
     fn run(mut self) {
         let mut waiting = Waiting::default();
         loop {
-            let mut order = match self.inbox.recv_timeout(self.due.saturating_duration_since(now())) {
+            let patience = self.due.saturating_duration_since(now());
+            let mut order = match threads::during(Doing::WaitsForMoves, || self.inbox.recv_timeout(patience)) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,

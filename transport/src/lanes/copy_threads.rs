@@ -22,6 +22,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use threads::Doing;
 
 /// Bytes that are copied for a transfer before it is the next one's turn, and cancels are looked at.
 const TURN_BYTES: usize = 4 << 20;
@@ -253,7 +254,7 @@ impl CopyThread {
             futexes.clear();
             if active.iter().all(|copying| closed_gate(copying, &wake, &mut futexes)) {
                 let at_most = (futexes.len() > SHARED_FUTEXES_MAX).then_some(CROWD_NAP);
-                signal.sleep(seen, &futexes, at_most);
+                threads::during(Doing::WaitsForCopies, || signal.sleep(seen, &futexes, at_most));
             }
         }
     }

@@ -9,30 +9,31 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 23] = [
+const FLOORS: [(&str, u8); 24] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
     ("placement", 1),
-    ("proto", 2),
-    ("transport", 2),
-    ("engine", 2),
-    ("discovery", 2),
-    ("hub", 2),
-    ("keys", 2),
-    ("telemetry", 2),
-    ("bench-report", 2),
-    ("admin", 3),
-    ("tiers", 3),
-    ("worker", 4),
-    ("prefill-worker", 4),
-    ("decode-worker", 4),
-    ("router", 4),
-    ("bench-serve", 4),
-    ("bench-engine", 4),
-    ("bench-transfer", 4),
-    ("bench-tiers", 4),
-    ("baton", 5),
+    ("threads", 2),
+    ("proto", 3),
+    ("transport", 3),
+    ("engine", 3),
+    ("discovery", 3),
+    ("hub", 3),
+    ("keys", 3),
+    ("telemetry", 3),
+    ("bench-report", 3),
+    ("admin", 4),
+    ("tiers", 4),
+    ("worker", 5),
+    ("prefill-worker", 5),
+    ("decode-worker", 5),
+    ("router", 5),
+    ("bench-serve", 5),
+    ("bench-engine", 5),
+    ("bench-transfer", 5),
+    ("bench-tiers", 5),
+    ("baton", 6),
 ];
 
 /// The step loop that both kinds of worker share: the one dependency within a floor.
@@ -196,12 +197,12 @@ mod tests {
         check_one(
             "engine",
             "[dev-dependencies]\nworker.workspace = true\n",
-            &[(2, "engine (floor 2) depends on worker (floor 4)")],
+            &[(2, "engine (floor 3) depends on worker (floor 5)")],
         );
         check_one(
             "bench/report",
             "[dependencies]\nbench-serve.workspace = true\n",
-            &[(2, "bench-report (floor 2) depends on bench-serve (floor 4)")],
+            &[(2, "bench-report (floor 3) depends on bench-serve (floor 5)")],
         );
         check_one(
             "router",
@@ -215,7 +216,7 @@ mod tests {
         check_one(
             "domain",
             "[dependencies]\nw = { package = \"worker\", path = \"../worker\" }\n",
-            &[(2, "domain (floor 0) depends on worker (floor 4)")],
+            &[(2, "domain (floor 0) depends on worker (floor 5)")],
         );
     }
 

@@ -153,10 +153,44 @@ pub(super) fn requests(requests: &[Request]) -> String {
     with_head(head, requests.iter().map(row).collect(), "no request is open")
 }
 
-/// Says what requests wait for, and what a worker does.
+/// Says what requests and threads wait for, and what a worker does.
 pub(super) fn dump(answer: &DumpResponse) -> String {
-    let mut text = requests(&answer.requests);
-    let Some(worker) = &answer.worker else { return text };
+    let mut text: String = answer.unanswered.iter().map(|unanswered| format!("{unanswered}\n")).collect();
+    // Where those did not answer that know the requests, it is not known that there are none.
+    if answer.unanswered.is_empty() || !answer.requests.is_empty() {
+        text += &requests(&answer.requests);
+    }
+    text += &answer.worker.as_ref().map(worker_dump).unwrap_or_default();
+    text + &threads(answer)
+}
+
+/// Lists the threads of the process that answered.
+fn threads(answer: &DumpResponse) -> String {
+    let row = |thread: &Thread| {
+        let or_none = |text: &String| if text.is_empty() { "-".to_owned() } else { text.clone() };
+        let says = !thread.doing.is_empty();
+        [
+            thread.id.to_string(),
+            thread.name.clone(),
+            or_none(&thread.state),
+            format!("{:.1} s", thread.cpu_s),
+            if says { format!("{:.1} s", thread.doing_ms / 1e3) } else { "-".to_owned() },
+            or_none(&thread.doing),
+            or_none(&thread.kernel),
+        ]
+    };
+    let head = ["ID", "THREAD", "STATE", "CPU", "FOR", "DOES", "IN THE KERNEL"];
+    let all = with_head(head, answer.threads.iter().map(row).collect(), "no thread is known");
+    let more = match answer.threads_left_out {
+        0 => String::new(),
+        more => format!("{more} more threads are not listed\n"),
+    };
+    format!("\nthreads of process {}:\n{all}{more}", answer.process)
+}
+
+/// Says what a worker does.
+fn worker_dump(worker: &WorkerDump) -> String {
+    let mut text = String::new();
     let WorkerDump { worker_name, attempts, sizes, in_step, leases, sessions, backlog_bytes, .. } = worker;
     let backlog = human_bytes(*backlog_bytes);
     write!(
@@ -208,6 +242,39 @@ w7  decode-1  decode  draining  3/64  1      12,345      1,500/2,000  900.0 tok/
 ";
         assert_eq!(workers(&[worker]), expect);
         assert_eq!(workers(&[]), "no worker is up\n");
+    }
+
+    #[test]
+    fn a_dump_lists_threads_and_names_what_did_not_answer() {
+        let thread = |id, name: &str, doing: &str| Thread {
+            id,
+            name: name.to_owned(),
+            state: "sleeping".to_owned(),
+            cpu_s: 1.25,
+            doing: doing.to_owned(),
+            doing_ms: if doing.is_empty() { 0.0 } else { 61_500.0 },
+            ..Thread::default()
+        };
+        let kernel = "futex_wait_queue".to_owned();
+        let answer = DumpResponse {
+            threads: vec![thread(8, "d1", "handles events"), Thread { kernel, ..thread(9, "other", "") }],
+            threads_left_out: 3,
+            unanswered: vec!["the step loop did not answer for 2000 ms".to_owned()],
+            process: 7,
+            ..DumpResponse::default()
+        };
+        let expect = "\
+the step loop did not answer for 2000 ms
+
+threads of process 7:
+ID  THREAD  STATE     CPU    FOR     DOES            IN THE KERNEL
+8   d1      sleeping  1.2 s  61.5 s  handles events  -
+9   other   sleeping  1.2 s  -       -               futex_wait_queue
+3 more threads are not listed
+";
+        assert_eq!(dump(&answer), expect);
+        let at_rest = dump(&DumpResponse { unanswered: Vec::new(), ..answer });
+        assert!(at_rest.starts_with("no request is open\n\nthreads of process 7:\n"), "{at_rest}");
     }
 
     #[test]

@@ -29,6 +29,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use threads::Doing;
 
 /// Connections that peers read over. One more is closed.
 const OWNERS_MAX: usize = 4096;
@@ -149,10 +150,8 @@ impl<'a> Engine<'a> {
         }
         let timeout = self.deadline().map(|at| timespec(at.saturating_duration_since(now())));
         let epoll = self.epoll;
-        self.verbs
-            .lane_queue
-            .bell()
-            .sleep(|sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) }))
+        let sleep = |sleep| poll(epoll, events, if sleep { timeout.as_ref() } else { Some(&at_once) });
+        threads::during(Doing::WaitsForReads, || self.verbs.lane_queue.bell().sleep(sleep))
     }
 
     /// Does what others asked for.

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::io;
 use std::sync::Arc;
+use threads::Doing;
 
 /// Events that are taken at once.
 const EVENTS_MAX: usize = 256;
@@ -67,7 +68,8 @@ impl<'a> Thread<'a> {
             }
         }
         let timeout = self.enter().lie_down();
-        bell.sleep(|sleep| self.poll(if sleep { timeout.as_ref() } else { Some(&at_once) }))?;
+        let sleep = |sleep| self.poll(if sleep { timeout.as_ref() } else { Some(&at_once) });
+        threads::during(Doing::WaitsForReads, || bell.sleep(sleep))?;
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
+use threads::Doing;
 
 /// Who connects to one listener, before it is others' turn: it stays readable as long as more wait.
 pub(super) const ACCEPTS_PER_TURN: usize = 16;
@@ -76,7 +77,7 @@ impl Closer {
         let waiting = Arc::<AtomicUsize>::default();
         let left = waiting.clone();
         failure.spawn(name, move || {
-            for connection in closed {
+            while let Ok(connection) = threads::during(Doing::WaitsForClosed, || closed.recv()) {
                 drop(connection);
                 left.fetch_sub(1, Ordering::Relaxed);
             }

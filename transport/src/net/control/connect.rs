@@ -31,6 +31,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use threads::Doing;
 
 /// Attempts to reach a peer begin no further step after so long, whatever its addresses and lanes: others wait for
 /// its place.
@@ -181,6 +182,7 @@ pub(crate) fn join(agent: &Arc<AgentShared>, link: &Arc<Link>, rail_number: usiz
         }
     };
     let dial = move || {
+        threads::does(Doing::Dials);
         let Way::Tcp(way) = &its.way else { return Ok(()) };
         let address = way.address(rail_number).to_owned();
         let known = PeerAddress { tcp: address.clone(), ..PeerAddress::default() };

@@ -58,6 +58,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use strangers::Strangers;
+use threads::Doing;
 
 /// How soon an event that the sink did not take is offered again.
 const OFFER_AGAIN_AFTER: Duration = Duration::from_millis(1);
@@ -248,7 +249,7 @@ impl<'a> ControlLoop<'a> {
                 let timeout = if sleep { timeout.as_ref() } else { Some(&Timespec::default()) };
                 epoll::wait(self.epoll, rustix::buffer::spare_capacity(&mut events), timeout)
             };
-            match self.agent.control.bell.sleep(wait) {
+            match threads::during(Doing::WaitsForPeers, || self.agent.control.bell.sleep(wait)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -310,6 +311,7 @@ impl<'a> ControlLoop<'a> {
             self.dials.begin(attempt.again);
             let (agent, tried) = (self.agent.clone(), attempt.clone());
             let spawned = self.agent.spawn("dial", move || {
+                threads::does(Doing::Dials);
                 let result = dial::dial(&agent, &tried.peer, None);
                 agent.control.dialled(tried, result);
                 Ok(())

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use threads::Doing;
 
 /// A peer of which nothing is heard, though it was asked, for so long is gone: its transfers end and it is lost.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -149,7 +150,8 @@ fn resolve(address: &str, patience: Duration) -> io::Result<Vec<SocketAddr>> {
     }
     let (sender, found) = sync_channel(1);
     let name = address.to_owned();
-    let lookup = std::thread::Builder::new().name("transport-lookup".to_owned()).spawn(move || {
+    let lookup = threads::spawn("transport-lookup".to_owned(), move || {
+        threads::does(Doing::LooksUpName);
         let addresses = name.to_socket_addrs().map(Vec::from_iter);
         LOOKUPS.fetch_sub(1, Ordering::AcqRel);
         // Nobody may wait for it any more.

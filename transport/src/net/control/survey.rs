@@ -13,6 +13,7 @@ use crate::lanes::Lane;
 use crate::speed::link_speed::Slow;
 use crate::speed::ranking;
 use std::sync::Arc;
+use threads::Doing;
 
 impl ControlLoop<'_> {
     /// A lane has become slow: people are told, and it is compared with the others anew.
@@ -40,6 +41,7 @@ impl ControlLoop<'_> {
         self.dials.begin(false);
         let (agent, own) = (self.agent.clone(), link.clone());
         let survey = move || {
+            threads::does(Doing::Dials);
             let result = dial::dial(&agent, &peer, taken).and_then(|dialled| {
                 // One that is faster by nature may have been passed over since it was slower, and be so still.
                 if taken.is_none() || ranking::best(&[dialled.status.probe, own.speed().lately()]) == 0 {

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use threads::Doing;
 
 /// Threads, at most: each has one operation.
 const THREADS_MAX: u32 = 16;
@@ -42,11 +43,11 @@ impl Threads {
             let body = move || {
                 // The lock is held while it waits: the next one waits for the lock.
                 let next = || orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                while let Ok((slot, operation)) = next() {
+                while let Ok((slot, operation)) = threads::during(Doing::WaitsForFileWork, next) {
                     // Who panics with an operation owes its end all the same.
                     let mut result = Err(io::Error::from_raw_os_error(libc::EIO));
                     failing.watch(&thread, || {
-                        result = carry_out(&operation);
+                        result = threads::during(Doing::UsesFile, || carry_out(&operation));
                         Ok::<_, Infallible>(())
                     });
                     if ends.send(Done { slot, result }).is_err() {

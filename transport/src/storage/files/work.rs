@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
+use threads::Doing;
 
 /// How often an operation is asked for again that the system puts off (`EAGAIN`, `EINTR`); then that is its error.
 const REPEATS_MAX: u32 = 1000;
@@ -104,7 +105,7 @@ impl Work {
                 return Ok(());
             }
             let engine = &mut self.engine;
-            self.shared.bell.sleep(|wait| engine.turn(wait, &mut done))?;
+            threads::during(Doing::WaitsForFiles, || self.shared.bell.sleep(|wait| engine.turn(wait, &mut done)))?;
             done.drain(..).for_each(|done| self.done(done));
         }
     }

@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thread::{Order, Posted};
+use threads::Doing;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -102,6 +103,17 @@ pub struct ObjectMover {
     next_id: AtomicU64,
 }
 
+/// Makes the runtime of a mover, whose threads for what may block have this name.
+fn runtime(name: String) -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .thread_name(&name)
+        .on_thread_start(move || threads::register(&name, Doing::AwaitsTask))
+        .on_thread_park(|| threads::does(Doing::WaitsForTasks))
+        .on_thread_unpark(|| threads::does(Doing::RunsTasks))
+        .enable_all()
+        .build()
+}
+
 /// What the mover and its thread share.
 struct Shared {
     config: ObjectConfig,
@@ -121,12 +133,13 @@ impl ObjectMover {
         sink: Box<dyn Fn(ObjectEnd) + Send + Sync>,
     ) -> io::Result<Self> {
         let requests = Requests::new(&config)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let name = format!("{}-object", config.name);
+        let runtime = runtime(format!("{name}-io"))?;
         let (failure_of, speeds) = (failure.clone(), Arc::default());
         let shared = Arc::new(Shared { config, failure: failure_of, sink, speeds, open: AtomicUsize::new(0) });
         // As many as may be open, and a word for each that is cancelled.
         let (orders, theirs) = tokio::sync::mpsc::unbounded_channel();
-        let (name, ends) = (format!("{}-object", shared.config.name), shared.clone());
+        let ends = shared.clone();
         let body = move || run_to_end(runtime, |runtime| thread::run(runtime, &ends, requests, theirs));
         let thread = BoundedThread::spawn(name, failure, body)?;
         let (memory, next_id) = (Mutex::default(), AtomicU64::new(1));
