@@ -28,6 +28,7 @@ mod state;
 mod step_loop;
 mod steps_in_flight;
 mod tier_meters;
+mod timed;
 mod transport;
 
 pub use attempts::Attempt;

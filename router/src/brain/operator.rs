@@ -1,6 +1,6 @@
 //! What operators ask the brain: lists of what it knows, and what it passes on to workers.
 
-use super::Brain;
+use super::{Brain, waterfall};
 use crate::record::{Placed, Record};
 use domain::session::{PROTOCOL_OF_ASKS, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
@@ -157,7 +157,8 @@ impl Brain {
             request: Some(request),
             placements: record.placements.iter().map(|placed| placed_to_wire(placed, record.arrived, &names)).collect(),
             placements_total: record.placements_total,
-            queue_ms: between(Some(record.arrived), record.submitted),
+            tokenize_ms: Some(ms(record.arrived, record.queued)),
+            queue_ms: between(Some(record.queued), record.submitted),
             prefill_ms: between(record.submitted, first),
             handoff_ms: between(first, record.taken_over),
             decode_ms: between(decodes, record.ended.map(|(at, _)| at)),
@@ -165,6 +166,8 @@ impl Brain {
             total_ms: record.ended.map(|(at, _)| ms(record.arrived, at)),
             cached_tokens: record.ended.map_or(0, |(_, usage)| usage.cached_tokens),
             end: record.end.clone(),
+            phases: waterfall::phases(record),
+            phases_left_out: record.phases_left_out,
         }
     }
 }
@@ -187,7 +190,8 @@ impl Names {
     }
 }
 
-fn ms(from: Time, to: Time) -> f64 {
+/// Returns milliseconds between two times.
+pub(super) fn ms(from: Time, to: Time) -> f64 {
     to.since(from).as_secs_f64() * 1e3
 }
 

@@ -63,7 +63,7 @@ async fn answer(
     access: &Arc<Access>,
 ) -> Result<Response, ApiError> {
     // Until the brain has the request, its outcome is counted here.
-    let accepted = accept(app, endpoint, request, key).await;
+    let accepted = accept(app, endpoint, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
@@ -99,7 +99,13 @@ struct Accepted {
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
 /// to take, or its key allows no more, the body is not read.
-async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Option<&Key>) -> Result<Accepted, ApiError> {
+async fn accept(
+    app: &Arc<App>,
+    endpoint: Endpoint,
+    request: Request,
+    key: Option<&Key>,
+    access: &Access,
+) -> Result<Accepted, ApiError> {
     app.open()?;
     let admission = match key {
         Some(key) if !key.may_ask(&app.card.name) => {
@@ -118,6 +124,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
     let mut places = place(app, 1).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
+    let begun = app.clock.now();
     let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
     } else {
@@ -128,6 +135,7 @@ async fn accept(app: &Arc<App>, endpoint: Endpoint, request: Request, key: Optio
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
         }
     };
+    access.tokenized(begun, app.clock.now());
     if ask.prompts.len() > 1 {
         places.merge(place(app, ask.prompts.len() - 1).await?);
     }

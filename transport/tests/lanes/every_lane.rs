@@ -54,7 +54,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
         agent.cancel(id);
         let cancelled = Err(TransferError::Cancelled);
         assert_eq!(prepared.wait(PATIENCE), TransferState::Ended(cancelled));
-        assert_eq!(pair.reader.ended(), Completion { id, result: cancelled });
+        assert_eq!(pair.reader.ended(), Completion { id, result: cancelled, runs: Vec::new() });
         let id = post();
         pair.owner.word.raise(StepId(1), 0);
         assert!(matches!(prepared.wait(PATIENCE), TransferState::Ended(Ok(_))));
@@ -211,7 +211,7 @@ fn cancel_ends_once_and_quiesces() {
         let id = pair.post(64, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         pair.reader.agent.cancel(id);
         pair.reader.agent.cancel(id);
-        assert_eq!(pair.reader.ended(), Completion { id, result: Err(TransferError::Cancelled) });
+        assert_eq!(pair.reader.ended(), Completion { id, result: Err(TransferError::Cancelled), runs: Vec::new() });
         pair.owner.word.raise(StepId(1), 0);
         pair.reader.hears_nothing();
         assert_eq!(pair.reader.bytes(), vec![0; 64], "nothing is written after the end");
@@ -248,7 +248,7 @@ fn the_owners_death_ends_the_transfer() {
         let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
         drop(owner);
         let events = [reader.event(), reader.event()];
-        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone) });
+        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone), runs: Vec::new() });
         assert!(events.contains(&end), "{events:?}");
         assert!(events.iter().any(|event| matches!(event, AgentEvent::Lost { peer: OWNER, .. })), "{events:?}");
         assert!(!reader.agent.is_connected(OWNER));
