@@ -3,18 +3,24 @@
 
 use crate::address::own_place;
 use crate::admin::{admin, done};
-use crate::clients::ask;
+use crate::asks::Ask;
 use crate::cluster::Cluster;
 use crate::server::until;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 /// Tokens of a chunk.
 const CHUNK: u64 = 64;
 
+/// A prompt of a few chunks.
+fn ask() -> Ask {
+    let more = json!({ "max_tokens": 8, "ignore_eos": true, "temperature": 0 });
+    Ask::completion("tiny-rust", "ownership ".repeat(250).as_str(), more)
+}
+
 /// Asks, and explains the request when its decoding is told.
 fn explained(cluster: &Cluster, ops: SocketAddr) -> (String, Value) {
-    let answer = cluster.router().post("/v1/completions", &ask(0, 8).body);
+    let answer = cluster.router().post("/v1/completions", &ask().body);
     let id = answer.head.header("x-request-id").expect("every answer has one").to_owned();
     let explained = until("all of it is told", || {
         let explained = done(ops, &["explain", &id]);
@@ -93,5 +99,5 @@ fn a_handoff_is_told_by_chunks_by_layers_with_their_lane_and_by_tiers() {
 
     // A router that keeps no request asks workers for nothing.
     done(ops, &["limits", "admin.explained_max=0"]);
-    assert_eq!(cluster.router().post("/v1/completions", &ask(0, 8).body).head.status, 200);
+    assert_eq!(cluster.router().post("/v1/completions", &ask().body).head.status, 200);
 }

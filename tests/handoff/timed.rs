@@ -105,6 +105,7 @@ fn a_prompt_that_is_taken_over_tells_each_layer_and_its_lane() {
     let runs = vec![run(0, 1, 2, 10), run(1, 3, 7, 20)];
     rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Ok(report), runs })));
     rig.hear(PeerBody::Released { lease, valid: true });
+    rig.turn();
     while rig.step() {
         rig.now = rig.now + ms(3);
     }
