@@ -52,7 +52,7 @@ pub struct Phase {
     pub start: u32,
     /// Tokens that it is about; 0: not told.
     pub tokens: u32,
-    /// Bytes that came.
+    /// Bytes that came: over a lane, as they travelled.
     pub bytes: u64,
     /// Layers that came, as a step wrote them. Empty: all of them, written before.
     pub layers: Range<u16>,
@@ -104,7 +104,10 @@ impl Phase {
         is_alike
             && match self.kind {
                 PhaseKind::Chunk => self.start.checked_add(self.tokens) == Some(next.start),
-                PhaseKind::Transfer => self.layers.end == next.layers.start || self.layers == next.layers,
+                PhaseKind::Transfer => {
+                    let follows = !self.layers.is_empty() && !next.layers.is_empty();
+                    self.layers == next.layers || (follows && self.layers.end == next.layers.start)
+                }
                 PhaseKind::Load => true,
                 PhaseKind::Queue | PhaseKind::Decode => false,
             }
@@ -200,6 +203,18 @@ mod tests {
             assert_eq!(pair[0].layers.end, pair[1].layers.start, "each layer is in one phase");
         }
         assert_eq!(kept.last().map(|it| (it.layers.end, it.end())), Some((LAYERS, at(9997))));
+    }
+
+    #[test]
+    fn whole_records_stay_apart_from_layers() {
+        let mut phases = Phases::default();
+        let whole = |n: u16| Phase { layers: 0..0, ..layer(n) };
+        for n in 0..PHASES_MAX as u16 {
+            phases.push(if n % 2 == 0 { whole(n) } else { Phase { layers: 0..1, ..layer(n) } });
+        }
+        phases.push(whole(0));
+        let (kept, left_out) = phases.take();
+        assert!(kept.len() == PHASES_MAX && left_out == 1 && kept.iter().all(|phase| phase.parts == 1));
     }
 
     #[test]

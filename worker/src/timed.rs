@@ -96,7 +96,7 @@ impl Timed {
             push(posted + run.begun, posted + run.ended, run.bytes, layers_of(run, runs.get(at + 1), layers));
         }
         if runs.is_empty() {
-            push(posted, now.since(self.arrived), report.bytes, 0..0);
+            push(posted, now.since(self.arrived), report.wire_bytes, 0..0);
         }
     }
 

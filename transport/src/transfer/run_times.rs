@@ -18,7 +18,7 @@ pub struct RunTime {
     pub begun: Duration,
     /// When the last ones were there.
     pub ended: Duration,
-    /// Bytes that came.
+    /// Bytes that came over the lane: fewer than were read where KV came encoded.
     pub bytes: u64,
 }
 
