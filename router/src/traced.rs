@@ -1,5 +1,5 @@
-//! A request that is over, as spans of OpenTelemetry: one for the whole, one for making its tokens, and one for the time
-//! that each of its prompts waited for workers. Workers send spans of their own, below the first one.
+//! A request that is over, as spans of OpenTelemetry: one for the whole, one for making its tokens, and one for the
+//! time that each of its prompts waited for workers. Workers send spans of their own, below the first one.
 
 use crate::api::Endpoint;
 use crate::record::Record;

@@ -25,7 +25,7 @@ pub struct Attempt {
     /// Identities of the full blocks of its prompt.
     pub(crate) chain: Arc<Vec<BlockHash>>,
     /// What took time, if anybody wants to know.
-    pub(crate) timed: Option<Box<Timed>>,
+    timed: Option<Box<Timed>>,
 }
 
 /// All open attempts, with their deadlines.
@@ -67,8 +67,18 @@ impl Attempts {
         self.open.get(&(request, epoch))
     }
 
-    pub(crate) fn get_mut(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Attempt> {
+    fn get_mut(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Attempt> {
         self.open.get_mut(&(request, epoch))
+    }
+
+    /// Returns the phases of an open attempt, if it is timed.
+    pub(crate) fn timed(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Timed> {
+        self.get_mut(request, epoch)?.timed.as_deref_mut()
+    }
+
+    /// Takes the phases of an open attempt, which is timed no more.
+    pub(crate) fn take_timed(&mut self, request: RequestId, epoch: Epoch) -> Option<Box<Timed>> {
+        self.get_mut(request, epoch)?.timed.take()
     }
 
     /// Returns whether the outbox of the sequence's router is full, so that the sequence makes no tokens.

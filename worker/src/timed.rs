@@ -3,10 +3,8 @@
 //!
 //! Nothing is kept of a step that decodes: of all of them together one phase is told.
 
-use crate::attempts::Attempts;
-use crate::state::WorkerState;
-use domain::session::{FromWorker, Submit};
-use domain::{Epoch, Phase, PhaseKind, Phases, ProgressWord, RequestId, Time, WorkerId};
+use domain::session::Submit;
+use domain::{Phase, PhaseKind, Phases, ProgressWord, Time};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
@@ -31,7 +29,7 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// Begins with an attempt that comes now. `None`: nobody wants to know.
+    /// Begins with an attempt that comes now. `None`: it is not timed.
     pub(crate) fn new(now: Time, submit: &Submit, span: Option<AttemptSpan>) -> Option<Box<Self>> {
         let timed = Self {
             arrived: now,
@@ -82,7 +80,7 @@ impl Timed {
     }
 
     /// Notes the end of a read from a worker of this name, in a model of so many layers.
-    fn transferred(&mut self, now: Time, peer: &str, completion: &Completion, layers: u16) {
+    pub(crate) fn transferred(&mut self, now: Time, peer: &str, completion: &Completion, layers: u16) {
         let Some(at) = self.posted.iter().position(|(transfer, _)| *transfer == completion.id) else { return };
         let (_, posted) = self.posted.swap_remove(at);
         let Ok(report) = &completion.result else { return };
@@ -100,76 +98,38 @@ impl Timed {
         }
     }
 
-    /// Ends with the attempt.
-    fn ends(&mut self, now: Time) {
+    /// Notes that the attempt decodes from now on.
+    pub(crate) fn decodes(&mut self, now: Time) {
+        self.decodes.get_or_insert(now);
+    }
+
+    /// Notes that the attempt ends.
+    pub(crate) fn ends(&mut self, now: Time) {
         if let Some(decodes) = self.decodes.take() {
             self.phases.push(Phase::new(PhaseKind::Decode, self.since(decodes), self.since(now)));
         }
     }
 
+    /// Takes what its router is to be told, and how much more there was. `None`: nothing.
+    pub(crate) fn take(&mut self) -> Option<(Vec<Phase>, u32)> {
+        if self.phases.is_empty() {
+            return None;
+        }
+        let (phases, left_out) = self.phases.take();
+        self.span.iter_mut().for_each(|span| span.phases(&phases));
+        self.is_told.then_some((phases, left_out))
+    }
+
+    /// Ends its span, after all was taken.
+    pub(crate) fn end_span(self, now: Time) {
+        let took = self.since(now);
+        if let Some(span) = self.span {
+            span.end(took);
+        }
+    }
+
     fn since(&self, time: Time) -> Duration {
         time.since(self.arrived)
-    }
-}
-
-impl WorkerState {
-    /// Notes the end of a read for an attempt, if that is timed.
-    pub(crate) fn transferred(
-        &mut self,
-        now: Time,
-        (request, epoch): (RequestId, Epoch),
-        owner: WorkerId,
-        completion: &Completion,
-    ) {
-        let layers = u16::try_from(self.config.layout.layers()).unwrap_or(u16::MAX);
-        let Self { attempts, meters, .. } = self;
-        if let Some(timed) = attempts.timed(request, epoch) {
-            timed.transferred(now, &meters.lanes.name_of(owner), completion, layers);
-        }
-    }
-
-    /// Notes that an attempt decodes from now on, and tells what took time until then.
-    pub(crate) fn decodes_from_now(&mut self, request: RequestId, epoch: Epoch) {
-        if let Some(timed) = self.attempts.timed(request, epoch) {
-            timed.decodes.get_or_insert(self.now);
-            self.tell_phases(request, epoch);
-        }
-    }
-
-    /// Tells what took time in an attempt that is about to end.
-    pub(crate) fn end_phases(&mut self, request: RequestId, epoch: Epoch) {
-        let now = self.now;
-        let Some(timed) = self.attempts.timed(request, epoch) else { return };
-        timed.ends(now);
-        self.tell_phases(request, epoch);
-        if let Some(timed) = self.attempts.take_timed(request, epoch)
-            && let Some(span) = timed.span
-        {
-            span.end(now.since(timed.arrived));
-        }
-    }
-
-    /// Tells what took time since it was last told.
-    fn tell_phases(&mut self, request: RequestId, epoch: Epoch) {
-        let Some(session) = self.attempt(request, epoch).map(|attempt| attempt.session) else { return };
-        let Some(timed) = self.attempts.timed(request, epoch).filter(|timed| !timed.phases.is_empty()) else { return };
-        let (phases, left_out) = timed.phases.take();
-        timed.span.iter_mut().for_each(|span| span.phases(&phases));
-        if timed.is_told {
-            // Where the session is closed, nobody misses it.
-            self.sessions.tell(session, &FromWorker::Phases { request, epoch, phases, left_out });
-        }
-    }
-}
-
-impl Attempts {
-    /// Returns the phases of an open attempt, if it is timed.
-    pub(crate) fn timed(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Timed> {
-        self.get_mut(request, epoch)?.timed.as_deref_mut()
-    }
-
-    fn take_timed(&mut self, request: RequestId, epoch: Epoch) -> Option<Box<Timed>> {
-        self.get_mut(request, epoch)?.timed.take()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What operators ask the brain: lists of what it knows, and what it passes on to workers.
 
-use super::{Brain, waterfall};
+use super::Brain;
+use super::waterfall::{self, ms};
 use crate::record::{Placed, Record};
 use domain::session::{PROTOCOL_OF_ASKS, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
@@ -188,11 +189,6 @@ impl Names {
     fn of(&self, id: WorkerId) -> String {
         self.0.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
-}
-
-/// Returns milliseconds between two times.
-pub(super) fn ms(from: Time, to: Time) -> f64 {
-    to.since(from).as_secs_f64() * 1e3
 }
 
 fn worker_to_wire((address, protocol): (String, u32), worker: WorkerView) -> wire::Worker {

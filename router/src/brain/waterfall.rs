@@ -1,6 +1,5 @@
 //! What took time in a request, as operators see it: what the router did, and what its workers told.
 
-use super::operator::ms;
 use crate::record::{Measured, Record};
 use domain::{Phase, PhaseKind, Time};
 use proto::admin as wire;
@@ -27,6 +26,11 @@ pub(super) fn phases(record: &Record) -> Vec<wire::Phase> {
     phases.extend(record.measured.iter().map(|measured| of_worker(measured, record.arrived)));
     phases.sort_by(|one, other| one.begin_ms.total_cmp(&other.begin_ms));
     phases
+}
+
+/// Returns milliseconds between two times.
+pub(super) fn ms(from: Time, to: Time) -> f64 {
+    to.since(from).as_secs_f64() * 1e3
 }
 
 fn of_worker(measured: &Measured, arrived: Time) -> wire::Phase {

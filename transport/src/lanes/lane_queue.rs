@@ -227,7 +227,7 @@ impl Open {
         self.begun.get_or_insert(now);
     }
 
-    /// Its bytes behind a gate begin to come, or so many of them are there.
+    /// Notes that bytes behind a gate begin to come, or that so many of them are there.
     pub(crate) fn note(&mut self, moment: Moment, gate: u64, bytes: usize) {
         let Some(id) = self.id() else { return };
         note(moment, id, &self.link, || (gate, bytes));

@@ -90,7 +90,7 @@ struct Incoming {
 }
 
 impl Active {
-    /// A run begins to arrive, or its bytes are there: so many when they are decoded.
+    /// Notes that a run begins to arrive, or that its bytes are there.
     fn note(&mut self, moment: Moment, run: &RunHead) {
         self.open.note(moment, self.plan.gate(run.first), run.len as usize);
     }
