@@ -2,12 +2,13 @@
 
 import { make, setText } from "./dom.js";
 import { count, ms, seconds } from "./format.js";
+import { phaseList } from "./phases.js";
 
-export const PHASES = [["queue", "Queue"], ["prefill", "Prefill"], ["handoff", "Handoff"], ["decode", "Decode"]];
+export const PHASES = [["tokenize", "Tokenize"], ["queue", "Queue"], ["prefill", "Prefill"], ["handoff", "Handoff"], ["decode", "Decode"]];
 
 /** Returns how long each phase took, in milliseconds, up to now where it goes on: `[["queue", 3.1], ...]`. */
 export function phases(explanation) {
-  const took = PHASES.map(([name]) => [name, explanation[`${name}_ms`]]).filter(([, value]) => value !== null);
+  const took = PHASES.map(([name]) => [name, explanation[`${name}_ms`]]).filter(([, value]) => value != null);
   if (explanation.end !== "") return took;
   const { age_ms, state } = explanation.request;
   const rest = age_ms - took.reduce((sum, [, value]) => sum + value, 0);
@@ -39,8 +40,9 @@ export function explanationPanel(close) {
   const fall = make("div.fall", { role: "img" });
   const steps = make("dl.steps");
   const places = make("div.placed");
+  const list = phaseList();
   const panel = make("article.explained", { hidden: true },
-    make("header", {}, title, state, make("button.plain", { type: "button", onclick: close }, "Close")), fall, steps, places);
+    make("header", {}, title, state, make("button.plain", { type: "button", onclick: close }, "Close")), fall, steps, list.root, places);
   let shown = "";
 
   const show = (explanation) => {
@@ -68,6 +70,7 @@ export function explanationPanel(close) {
       setText(fact.firstElementChild, name);
       setText(fact.lastElementChild, value);
     });
+    list.show(explanation);
     // Placements change when there is a new one, so what is read stays where it is.
     const version = `${request.id} ${explanation.placements_total}`;
     if (version !== shown) places.replaceChildren(...placements.map((placement) => placed(placement, placements)));
@@ -77,6 +80,7 @@ export function explanationPanel(close) {
     panel.hidden = false;
     setText(title, id);
     setText(state, why);
+    list.show({});
     [fall, steps, places].forEach((part) => part.replaceChildren());
     shown = "";
   };

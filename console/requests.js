@@ -28,14 +28,17 @@ export function requestsView(root, refused) {
   const legend = make("div.legend", { "aria-hidden": "true" }, ...PHASES.map(([name, title]) => make(`span.${name}`, {}, title)));
   root.append(panel, make("div.head", {}, make("h2", {}, "Requests"), legend), sheet, empty, more);
 
-  /** Explanations by id. That of a request that ended stays as it is. */
+  /** Explanations by id. That of a request that ended stays as it is, when it was looked at twice. */
   const known = new Map();
+  /** Those that were asked for once more since their end: a worker may tell what took time a little later. */
+  const settled = new Set();
   let [selected, round] = ["", 0];
 
   const explain = async (id) => {
     const has = known.get(id);
-    if (has?.end) return has;
+    if (settled.has(id)) return has;
     const explanation = await call("ExplainRequest", { id });
+    if (has?.end) settled.add(id);
     known.set(id, explanation);
     return explanation;
   };
@@ -47,7 +50,7 @@ export function requestsView(root, refused) {
     // One that ended between the two calls is explained the next time.
     const explained = await Promise.all(shown.map(({ id }) => explain(id).catch(() => null)));
     const ids = new Set(requests.map(({ id }) => id));
-    [...known.keys()].filter((id) => !ids.has(id) && id !== selected).forEach((id) => known.delete(id));
+    [...known.keys()].filter((id) => !ids.has(id) && id !== selected).forEach((id) => known.delete(id) && settled.delete(id));
     draw(explained.filter(Boolean));
     empty.hidden = shown.length > 0;
     sheet.hidden = shown.length === 0;

@@ -168,6 +168,7 @@ fn submit(request: u64) -> Vec<u8> {
         tenant: String::new(),
         holder: None,
         trace: None,
+        timed: false,
     }))
 }
 

@@ -12,6 +12,7 @@ mod hello;
 pub mod ids;
 pub mod layout;
 mod peer;
+mod phases;
 pub mod plan;
 pub mod planted_bugs;
 pub mod progress;
@@ -33,6 +34,7 @@ pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,
 };
 pub use layout::{KvGroup, KvLayout};
+pub use phases::{PHASES_MAX, Phase, PhaseKind, Phases};
 pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};
 pub use secret::{Secret, Secrets};

@@ -5,6 +5,7 @@ use crate::end::End;
 pub use crate::hello::{Challenge, Hello, ModelShape, Opening, PROTOCOL, PROTOCOL_OF_ASKS, RouterHello, Served};
 use crate::ids::{Choice, Epoch, Incarnation, RequestId, SeqKey, Token, WorkerId};
 pub use crate::peer::{PeerAddress, PeerInfo, Role};
+use crate::phases::Phase;
 use crate::plan::TokenLogprobs;
 use crate::request::SamplingParams;
 use crate::trace::TraceContext;
@@ -109,6 +110,7 @@ impl FromWorker {
             FromWorker::Failed { .. } => "failed",
             FromWorker::Report(_) => "report",
             FromWorker::OperatorAnswer { .. } => "answer",
+            FromWorker::Phases { .. } => "phases",
         }
     }
 }
@@ -140,6 +142,8 @@ pub struct Submit {
     pub holder: Option<Holder>,
     /// The trace that the attempt belongs to, if it is traced.
     pub trace: Option<TraceContext>,
+    /// The router wants to know what took time.
+    pub timed: bool,
 }
 
 /// A worker that is said to have the beginning of a prompt cached. A hint: what is not there, or does not come, is
@@ -231,6 +235,17 @@ pub enum FromWorker {
         number: u64,
         /// The answer, encoded: `proto` says how.
         answer: Vec<u8>,
+    },
+    /// What took time in an attempt since the last time that this was told. It may come after the attempt's end.
+    Phases {
+        /// The request.
+        request: RequestId,
+        /// The attempt.
+        epoch: Epoch,
+        /// In the order in which they ended.
+        phases: Vec<Phase>,
+        /// Further ones.
+        left_out: u32,
     },
 }
 

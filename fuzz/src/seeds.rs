@@ -60,6 +60,7 @@ fn session() -> Vec<Vec<u8>> {
         tenant: "tenant".to_owned(),
         holder: Some(Holder { worker: WorkerId(14), incarnation: Incarnation(15), tokens: 16 }),
         trace: Some(domain::TraceContext { trace: 17, span: 18 }),
+        timed: true,
     };
     let to_worker = [
         ToWorker::Hello(RouterHello { versions: Versions { oldest: 1, newest: 4 }, router: 2, nonce: [3; 32] }),

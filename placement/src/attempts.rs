@@ -135,6 +135,7 @@ pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, assignment:
         holder: journey.decision.holder.filter(|_| computes),
         // The router traces, and nothing is decided by it.
         trace: None,
+        timed: false,
     }
 }
 

@@ -28,11 +28,12 @@ impl Placement {
                 self.workers.leave(id);
                 self.move_from_draining(now, out);
             }
-            // How a session begins is its carrier's matter, and what an operator asked for is the shell's.
+            // How a session begins is its carrier's matter, and what operators want to know is the shell's.
             FromWorker::Challenge(_)
             | FromWorker::Hello(_)
             | FromWorker::Heartbeat
-            | FromWorker::OperatorAnswer { .. } => {}
+            | FromWorker::OperatorAnswer { .. }
+            | FromWorker::Phases { .. } => {}
             FromWorker::Report(report) => self.handle_report(now, id, report, out),
         }
     }

@@ -21,6 +21,7 @@ fn submit(assignment: Assignment) -> Submit {
         tenant: String::new(),
         holder: None,
         trace: None,
+        timed: false,
     }
 }
 

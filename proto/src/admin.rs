@@ -5,7 +5,9 @@ pub use calls::JsonAnswer;
 pub use generated::admin_client::AdminClient;
 pub use generated::admin_server::{Admin, AdminServer, SERVICE_NAME};
 pub use generated::*;
-pub use json::{candidate_kind_name, prefix_outcome_name, request_state_name, role_name, worker_state_name};
+pub use json::{
+    candidate_kind_name, phase_kind_name, prefix_outcome_name, request_state_name, role_name, worker_state_name,
+};
 pub use prost::{DecodeError, Message};
 use std::time::Duration;
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod hello;
+mod phases;
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +110,9 @@ pub fn encode_from_worker(message: &FromWorker) -> Vec<u8> {
         FromWorker::OperatorAnswer { number, answer } => {
             from_worker::Body::OperatorAnswer(wire::OperatorAnswer { number: *number, answer: answer.clone() })
         }
+        FromWorker::Phases { request, epoch, phases, left_out } => {
+            from_worker::Body::Phases(phases::to_wire(*request, *epoch, phases, *left_out))
+        }
     };
     wire::FromWorker { body: Some(body) }.encode_to_vec()
 }
@@ -141,6 +145,7 @@ pub fn decode_from_worker(bytes: &[u8]) -> Result<FromWorker, WireError> {
         from_worker::Body::OperatorAnswer(wire::OperatorAnswer { number, answer }) => {
             FromWorker::OperatorAnswer { number, answer }
         }
+        from_worker::Body::Phases(table) => phases::from_wire(table)?,
     })
 }
 
@@ -176,6 +181,7 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
             low: trace as u64,
             span,
         }),
+        timed: submit.timed,
     }
 }
 
@@ -211,6 +217,7 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
             trace: u128::from(high) << 64 | u128::from(low),
             span,
         }),
+        timed: submit.timed,
     })
 }
 

@@ -93,8 +93,9 @@ fn submit(assignment: Assignment) -> ToWorker {
         lease: SECONDS,
         tenant: "team".to_owned(),
         holder: Some(Holder { worker: WorkerId(9), incarnation: LIFE, tokens: 128 }),
-        // The release knew no traces.
+        // The release knew no traces, and no phases.
         trace: None,
+        timed: false,
     })
 }
 

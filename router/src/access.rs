@@ -38,6 +38,8 @@ pub(crate) struct Access {
 #[derive(Debug, Default)]
 struct Known {
     tenant: String,
+    /// When its tokens were made.
+    tokenizing: Option<(Time, Time)>,
     /// The status of the answer.
     status: Option<u16>,
     /// Why it was refused or failed, as a kind.
@@ -86,6 +88,16 @@ impl Access {
         key.tenant().clone_into(&mut self.known().tenant);
     }
 
+    /// Notes when the request's body was parsed and its tokens were made.
+    pub(crate) fn tokenized(&self, begun: Time, ended: Time) {
+        self.known().tokenizing = Some((begun, ended));
+    }
+
+    /// Returns when that was.
+    pub(crate) fn tokenizing(&self) -> Option<(Time, Time)> {
+        self.known().tokenizing
+    }
+
     /// Notes that the request is refused, or failed.
     pub(crate) fn refused(&self, error: &ApiError) {
         self.known().refused = Some((error.outcome(), error.code()));
@@ -122,7 +134,7 @@ impl Access {
     /// Writes the line. Of a request with several prompts it has the sums of tokens, the earliest times, and the
     /// workers of the first prompt.
     fn tell(&self) {
-        let Known { tenant, status, refused, prompts } = &*self.known();
+        let Known { tenant, status, refused, prompts, .. } = &*self.known();
         let since = |time: Option<Time>| time.map(|time| ms(time.since(self.arrived)));
         let usages = || prompts.iter().filter_map(|record| record.ended.map(|(_, usage)| usage));
         let last = prompts.first().and_then(|record| record.placements.back());
@@ -148,7 +160,7 @@ impl Access {
 
     /// Sends the request's spans.
     fn export(&self, trace: Trace) {
-        let Known { tenant, status, refused, prompts } = &*self.known();
+        let Known { tenant, status, refused, prompts, .. } = &*self.known();
         let told = Told {
             id: self.id,
             endpoint: self.endpoint,

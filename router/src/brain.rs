@@ -7,6 +7,7 @@
 mod client;
 mod fleet_load;
 mod operator;
+mod waterfall;
 
 use crate::access::Access;
 use crate::clock::Clock;
@@ -237,6 +238,11 @@ impl Brain {
         };
         match proto::session::decode_from_worker(&bytes) {
             Ok(FromWorker::OperatorAnswer { number, answer }) => self.asks.answered(worker, number, answer),
+            Ok(FromWorker::Phases { request, epoch, phases, left_out }) => {
+                if let Some(name) = self.names.get(&worker) {
+                    self.explained.measured(name, (request, epoch), phases, left_out);
+                }
+            }
             Ok(message) => {
                 failpoint::pass(FailPoint::SessionGot, message.name());
                 if let FromWorker::Report(report) = &message {
@@ -355,6 +361,7 @@ impl Brain {
             Command::Send { worker, mut message } => {
                 if let ToWorker::Submit(submit) = &mut message {
                     submit.trace = self.explained.trace(submit.request);
+                    submit.timed = self.explained.wants_phases();
                     let decision = self.placement.explain(submit.request);
                     self.explained.submitted(now, worker, submit, decision, &self.names);
                 }

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::record::{Placed, Record};
 use domain::session::{Assignment, Submit};
-use domain::{Choice, End, Ender, Finish, Request, RequestId, Time, TraceContext, WorkerId};
+use domain::{Choice, End, Ender, Epoch, Finish, Phase, Request, RequestId, Time, TraceContext, WorkerId};
 use placement::{Decision, Usage};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -47,11 +47,18 @@ impl Explained {
         self.over.iter().rev().filter_map(|record| record.ended.map(|(at, _)| (&**record, at)))
     }
 
-    /// Notes that a request arrived.
+    /// Returns whether what workers measure is of use: some requests that ended are kept.
+    pub(crate) fn wants_phases(&self) -> bool {
+        self.over_max > 0
+    }
+
+    /// Notes that a request arrived, and is to wait for workers.
     pub(crate) fn arrived(&mut self, now: Time, request: &Request, access: Arc<Access>) {
         let record = Record {
             id: request.id,
-            arrived: now,
+            arrived: access.arrived(),
+            tokenized: access.tokenizing(),
+            queued: now,
             prompt_tokens: request.prompt.len() as u32,
             placements: VecDeque::new(),
             placements_total: 0,
@@ -61,6 +68,8 @@ impl Explained {
             ended: None,
             end: String::new(),
             outcome: None,
+            measured: Vec::new(),
+            phases_left_out: 0,
         };
         self.open.entry(request.id).or_insert((record, access));
     }
@@ -90,6 +99,23 @@ impl Explained {
         let (epoch, decode_name) = (submit.epoch, name(decode));
         record.placements.push_back(Placed { at: now, epoch, decode, decode_name, prefill_name, decision });
         record.placements_total += 1;
+    }
+
+    /// Notes what a worker tells of an attempt, which may have ended meanwhile.
+    pub(crate) fn measured(
+        &mut self,
+        worker: &Arc<str>,
+        (request, epoch): (RequestId, Epoch),
+        phases: Vec<Phase>,
+        left_out: u32,
+    ) {
+        let record = match self.open.get_mut(&request) {
+            Some((record, _)) => Some(record),
+            None => self.over.iter_mut().rev().find(|record| record.id == request).map(Arc::make_mut),
+        };
+        if let Some(record) = record {
+            record.measured(worker, epoch, phases, left_out);
+        }
     }
 
     /// Returns the place of an open request in its trace, if it is traced.

@@ -1,5 +1,5 @@
-//! A request that is over, as spans of OpenTelemetry: one for the whole, and one for the time that each of its prompts
-//! waited for workers. Workers send spans of their own, below the first one.
+//! A request that is over, as spans of OpenTelemetry: one for the whole, one for making its tokens, and one for the
+//! time that each of its prompts waited for workers. Workers send spans of their own, below the first one.
 
 use crate::api::Endpoint;
 use crate::record::Record;
@@ -55,11 +55,15 @@ impl Trace {
             events: Vec::new(),
             error: None,
         };
-        let mut spans = Vec::with_capacity(1 + told.prompts.len());
+        let mut spans = Vec::with_capacity(2 + told.prompts.len());
+        if let Some((begin, end)) = told.prompts.first().and_then(|record| record.tokenized) {
+            let context = traces::below(self.own);
+            spans.push(span(context, Some(self.own.span), "tokenize".to_owned(), begin, end));
+        }
         for record in told.prompts {
             let until = record.submitted.or(record.ended.map(|(at, _)| at)).unwrap_or(told.ended);
             let context = traces::below(self.own);
-            spans.push(span(context, Some(self.own.span), "queue".to_owned(), record.arrived, until));
+            spans.push(span(context, Some(self.own.span), "queue".to_owned(), record.queued, until));
         }
         let name = format!("{} {}", told.endpoint.operation(), told.model);
         spans.push(Span {

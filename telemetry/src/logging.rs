@@ -1,6 +1,6 @@
 //! The log: `tracing` events to stderr, for people or for machines.
 
-use crate::{timeline, traces};
+use crate::timeline;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use tracing_subscriber::layer::SubscriberExt;
@@ -82,12 +82,7 @@ pub fn init(filter: &str, format: LogFormat, ansi: bool, timeline: Option<&Path>
     };
     let (parsed, handle) = reload::Layer::new(parsed);
     let log = log.with_filter(parsed);
-    tracing_subscriber::registry()
-        .with(log)
-        .with(timeline)
-        .with(traces::layer())
-        .try_init()
-        .map_err(|_| LogError::Taken)?;
+    tracing_subscriber::registry().with(log).with(timeline).try_init().map_err(|_| LogError::Taken)?;
     // It was not set before: the line above succeeds once.
     let _ = FILTER.set(Changeable { text: Mutex::new(filter.to_owned()), handle });
     Ok(())

@@ -3,7 +3,7 @@
 //! - `span`: a span that is over, and its bytes.
 //! - `export`: the queue, the batches, and the thread that sends them. Nothing waits for it: what does not fit is
 //!   dropped and counted.
-//! - `attempts`: the spans of a worker, made of the events of the timeline.
+//! - `attempts`: the spans of a worker, made of the phases that routers are told, too.
 //!
 //! Each process sends its own spans, below the span that it was told. They are made when what they are about is over,
 //! from times that are kept anyway. Without a collector nothing is kept for them.
@@ -15,8 +15,6 @@ mod span;
 pub use attempts::{AttemptSpan, attempt};
 pub use export::{Exporting, TraceError, set_sample, start};
 pub use span::{Event, Service, Span, Value};
-
-pub(crate) use attempts::layer;
 
 use domain::TraceContext;
 use export::EXPORTER;

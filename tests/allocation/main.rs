@@ -8,7 +8,7 @@ mod keys;
 use counting::count;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
-use domain::session::{Assignment, ToWorker};
+use domain::session::{Assignment, Submit, ToWorker};
 use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
 use prefill_worker::Prefill;
 use tests::cluster::{Asked, prompt};
@@ -27,12 +27,13 @@ const SEQUENCES: usize = 64;
 
 /// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block
 /// is full or a list grows.
-fn decode_step(known: u32, penalty: f32) -> (usize, usize) {
+fn decode_step(known: u32, penalty: f32, timed: bool) -> (usize, usize) {
     let mut rig = Rig::new(Decode, layout());
     for id in 0..SEQUENCES as u64 {
         let plain = Asked::new(id, prompt(known, id as u32), 1000);
         let params = SamplingParams { presence_penalty: penalty, ..plain.params };
-        rig.submit(&Asked { params, ..plain }, Assignment::Whole);
+        let submit = Asked { params, ..plain }.submit(Assignment::Whole);
+        rig.tell(&ToWorker::Submit(Submit { timed, ..submit }));
     }
     rig.turn();
     while rig.running().is_some_and(|plan| plan.rows() != SEQUENCES || plan.spans[0].start < known) {
@@ -56,9 +57,15 @@ fn submit(mut rig: Rig, assignment: Assignment, tokens: u32, choices: u16) -> (u
 fn a_step_of_decoding_sequences() {
     // With what they know grow their block tables, which a plan copies, and nothing else.
     for (known, bytes_max) in [(40, 33_600), (1000, 50_600)] {
-        let (count, bytes) = decode_step(known, 0.0);
+        let (count, bytes) = decode_step(known, 0.0, false);
         assert!(count <= 350 && bytes <= bytes_max, "{count} allocations, {bytes} bytes of {bytes_max}");
-        assert_eq!(decode_step(known, 0.5), (count, bytes), "penalties look at all that is known, and copy none of it");
+        let same = decode_step(known, 0.5, false);
+        assert_eq!(same, (count, bytes), "penalties look at all that is known, and copy none of it");
+        assert_eq!(
+            decode_step(known, 0.0, true),
+            (count, bytes),
+            "nothing is kept of a step for who asks what took time"
+        );
     }
 }
 

@@ -29,6 +29,7 @@ mod encodings;
 mod encryption;
 #[path = "../../discovery/tests/etcd/server.rs"]
 mod etcd;
+mod explained;
 mod gguf;
 #[path = "../reference/gguf_writer.rs"]
 mod gguf_writer;

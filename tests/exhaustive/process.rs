@@ -384,6 +384,7 @@ impl Process {
             tenant: String::new(),
             holder: holder.map(|worker| Holder { worker, incarnation: FIRST, tokens: BLOCK as u32 }),
             trace: None,
+            timed: false,
         }
     }
 
@@ -622,7 +623,7 @@ impl Process {
     fn end_read(&mut self, read: usize, result: Result<TransferReport, TransferError>) {
         let id = self.reads.remove(read).id;
         self.played.notes().transfers.remove(&id.0);
-        self.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result })));
+        self.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result, runs: Vec::new() })));
     }
 
     // -- what must be so

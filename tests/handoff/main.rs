@@ -20,6 +20,7 @@ mod standstill;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod tenants;
+mod timed;
 
 use device::{Knobs, VOCABULARY, device, expected};
 use domain::session::{Assignment, Failure, ToWorker};

@@ -109,7 +109,7 @@ fn take_over(replaced_at: Option<usize>) -> Sent {
         wire: Duration::ZERO,
         elapsed: Duration::ZERO,
     };
-    rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Ok(report) })));
+    rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Ok(report), runs: Vec::new() })));
     rig.hear(PeerBody::Released { lease, valid: true });
     run(&mut rig, Prefill, replaced_at.filter(|&at| at == 2).map(|_| 0));
     (rig.said(), rig.sent())

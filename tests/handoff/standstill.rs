@@ -240,7 +240,7 @@ fn a_read_that_fails_here_is_not_its_owners_fault() {
         let offer = offer(&rig);
         rig.hear(offer);
         rig.turn();
-        rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Err(error) })));
+        rig.handle(Inbound::Agent(AgentEvent::Ended(Completion { id, result: Err(error), runs: Vec::new() })));
         assert_eq!(failure(&mut rig), Some((Failure::HandoffLapsed, fault)), "{error}");
     }
 }

@@ -397,7 +397,8 @@ impl Cluster {
             | FromWorker::Hello(_)
             | FromWorker::Heartbeat
             | FromWorker::Draining
-            | FromWorker::OperatorAnswer { .. } => {}
+            | FromWorker::OperatorAnswer { .. }
+            | FromWorker::Phases { .. } => {}
             FromWorker::Report(report) => {
                 self.reports.insert(from, report);
             }
@@ -540,6 +541,7 @@ impl Asked {
             tenant: self.tenant.clone(),
             holder: self.holder,
             trace: None,
+            timed: false,
         }
     }
 }

@@ -51,5 +51,6 @@ pub use storage::objects::{
 pub use storage::own_file::{make_own_folder, open_own_file};
 pub use transfer::plan_slot::TransferState;
 pub use transfer::prepared::Prepared;
+pub use transfer::run_times::{RUN_TIMES_MAX, RunTime};
 pub use transfer::{Copies, Copy, PostError, PrepareError, ReadBatch};
 pub use wire_error::WireError;

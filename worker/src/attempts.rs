@@ -1,11 +1,11 @@
 //! Attempts: what routers asked of this worker and what has not ended.
 
 use crate::sessions::{SessionId, Sessions};
+use crate::timed::Timed;
 use domain::session::Submit;
 use domain::{BlockHash, Choice, Epoch, RequestId, Scope, SeqKey, Time, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use telemetry::traces::AttemptSpan;
 
 /// An attempt at a request, on this worker.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct Attempt {
     pub(crate) scope: Scope,
     /// Identities of the full blocks of its prompt.
     pub(crate) chain: Arc<Vec<BlockHash>>,
-    /// If it is traced, its span, which ends with it.
-    _span: Option<AttemptSpan>,
+    /// What took time, if anybody wants to know.
+    timed: Option<Box<Timed>>,
 }
 
 /// All open attempts, with their deadlines.
@@ -44,7 +44,7 @@ impl Attempts {
         submit: Submit,
         scope: Scope,
         block_tokens: u32,
-        span: Option<AttemptSpan>,
+        timed: Option<Box<Timed>>,
     ) {
         let id = (submit.request, submit.epoch);
         let deadline = now + submit.deadline;
@@ -54,7 +54,7 @@ impl Attempts {
         scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
         let chain = Arc::new(chain);
         let before =
-            self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain, _span: span });
+            self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain, timed });
         debug_assert!(before.is_none(), "the machine ignores a submit that arrives twice");
     }
 
@@ -65,6 +65,20 @@ impl Attempts {
 
     pub(crate) fn get(&self, request: RequestId, epoch: Epoch) -> Option<&Attempt> {
         self.open.get(&(request, epoch))
+    }
+
+    fn get_mut(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Attempt> {
+        self.open.get_mut(&(request, epoch))
+    }
+
+    /// Returns the phases of an open attempt, if it is timed.
+    pub(crate) fn timed(&mut self, request: RequestId, epoch: Epoch) -> Option<&mut Timed> {
+        self.get_mut(request, epoch)?.timed.as_deref_mut()
+    }
+
+    /// Takes the phases of an open attempt, which is timed no more.
+    pub(crate) fn take_timed(&mut self, request: RequestId, epoch: Epoch) -> Option<Box<Timed>> {
+        self.get_mut(request, epoch)?.timed.take()
     }
 
     /// Returns whether the outbox of the sequence's router is full, so that the sequence makes no tokens.
@@ -80,8 +94,9 @@ impl Attempts {
         Some(attempt.live.is_empty())
     }
 
-    /// Restricts the attempt to choices that go on from a first token, and returns them. The others ended with their
-    /// first token, or were cancelled while the prompt was fetched or computed.
+    /// Restricts the attempt to choices that go on from a first token, and returns them: if there are none, the attempt
+    /// is to be closed. The others ended with their first token, or were cancelled while the prompt was fetched or
+    /// computed.
     pub(crate) fn go_on(
         &mut self,
         request: RequestId,
@@ -92,9 +107,6 @@ impl Attempts {
         let first_of = |choice: Choice| first.iter().find(|&&(of, _)| of == choice).copied();
         let wanted: Vec<_> = attempt.live.iter().filter_map(|&choice| first_of(choice)).collect();
         attempt.live = wanted.iter().map(|&(choice, _)| choice).collect();
-        if wanted.is_empty() {
-            self.close(request, epoch);
-        }
         wanted
     }
 

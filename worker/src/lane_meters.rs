@@ -114,6 +114,11 @@ impl LaneMeters {
         }
     }
 
+    /// Returns the name of a peer; of one that is not connected, its id.
+    pub(crate) fn name_of(&self, peer: WorkerId) -> String {
+        self.taken.get(&peer).map_or_else(|| peer.to_string(), |taken| taken.status.peer.clone())
+    }
+
     /// Describes the lanes that this worker, of that name, takes. `speed` is what reading from a peer costs now.
     pub(crate) fn lanes(&self, name: &str, speed: impl Fn(WorkerId) -> Option<Probe>) -> Vec<admin::Lane> {
         let lane = |(&peer, taken): (&WorkerId, &Taken)| {

@@ -28,6 +28,8 @@ mod state;
 mod step_loop;
 mod steps_in_flight;
 mod tier_meters;
+mod timed;
+mod told_phases;
 mod transport;
 
 pub use attempts::Attempt;

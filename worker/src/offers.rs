@@ -79,6 +79,9 @@ impl Offers {
         self.readers.insert(parts.lease, Reader { worker: to, handoff: Some((session, key)) });
         let (worker, request, lease) = (&core.config.name, key.request, parts.lease);
         tracing::trace!(target: "timeline", worker, %request, %lease, tokens, ready = parts.ready, "offered");
+        if let Some(timed) = core.attempts.timed(key.request, key.epoch) {
+            timed.event(now, "offered");
+        }
         let offer = Offer {
             request: key.request,
             epoch,

@@ -11,6 +11,7 @@ use crate::prompt_sources::{Share, Source, Sources};
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
 use crate::steps_in_flight::InSteps;
+use crate::timed::Timed;
 use crate::transport::Transport;
 use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
@@ -233,7 +234,8 @@ impl WorkerState {
             Assignment::Whole => "prefill and decode",
         };
         let span = traces::attempt(&self.config.name, submit.request, submit.epoch, part, submit.trace);
-        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens, span);
+        let timed = Timed::new(now, &submit, span);
+        self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens, timed);
     }
 
     /// Returns whether the worker may end: it drains, no attempt is open, no lease is live, and all routers have closed
@@ -321,6 +323,9 @@ impl WorkerState {
         why: Failure,
         detail: impl Into<String>,
     ) {
+        if let Some(timed) = self.attempts.timed(request, epoch) {
+            timed.fails(format!("{why:?}"));
+        }
         if let Some(attempt) = self.forget(request, epoch) {
             let detail = detail.into();
             tracing::debug!(worker = self.config.name, %request, %epoch, ?why, detail, "the attempt failed");
@@ -330,6 +335,7 @@ impl WorkerState {
 
     /// Closes an attempt and its sequences, and tells no router.
     pub(crate) fn forget(&mut self, request: RequestId, epoch: Epoch) -> Option<Attempt> {
+        self.end_phases(request, epoch);
         let attempt = self.attempts.close(request, epoch)?;
         self.close(SeqKey { request, epoch, choice: PROMPT });
         for &(choice, _) in &attempt.submit.choices {
@@ -405,7 +411,14 @@ impl WorkerState {
     /// first token, which the router has already. The prompt's sequence is closed.
     pub(crate) fn start(&mut self, key: SeqKey, first: &[(Choice, Token)]) {
         let Some(prompt) = self.sequences.get(&key).cloned() else { return };
-        for (choice, token) in self.attempts.go_on(key.request, key.epoch, first) {
+        let wanted = self.attempts.go_on(key.request, key.epoch, first);
+        if wanted.is_empty() {
+            self.end_phases(key.request, key.epoch);
+            self.attempts.close(key.request, key.epoch);
+        } else {
+            self.decodes_from_now(key.request, key.epoch);
+        }
+        for (choice, token) in wanted {
             let child = SeqKey { choice, ..key };
             // The row of the first token has reported what was cached.
             let mut sequence = Sequence { choices: vec![choice], cached_tokens: 0, ..prompt.clone() };
@@ -468,6 +481,9 @@ impl WorkerState {
         let Some(sequence) = self.sequences.get_mut(&key).filter(|sequence| sequence.sources.is_open()) else { return };
         let shares = sequence.sources.end(now, sequence.tokens.len() as u32);
         shares.iter().for_each(|(source, share)| self.meters.source(*source, *share));
+        if let Some(timed) = self.attempts.timed(key.request, key.epoch) {
+            shares.iter().for_each(|(source, share)| timed.tokens(source.name(), share.tokens));
+        }
         let [device, peer, host, neighbours, disk, object, computed] =
             Source::ALL.map(|source| shares.get(&source).copied().unwrap_or_default());
         let (worker, request) = (&self.config.name, key.request);
@@ -514,6 +530,9 @@ impl WorkerState {
     /// Ends a sequence regularly, after its last token was sent.
     fn ended(&mut self, key: SeqKey, tokens: u32, end: End) {
         self.flush_rows();
+        if self.attempts.get(key.request, key.epoch).is_some_and(|attempt| attempt.live == [key.choice]) {
+            self.end_phases(key.request, key.epoch);
+        }
         if let Some(session) = self.attempts.get(key.request, key.epoch).map(|attempt| attempt.session) {
             self.tell(session, &FromWorker::Ended { key, tokens, end });
         }

@@ -80,6 +80,7 @@ impl Transport for Agent {
             PrepareError::NotConnected(_) => ReadError::NotConnected,
             error => ReadError::Prepare(error),
         })?;
+        let transfer = transfer.timed();
         let lane = transfer.lane();
         Ok((self.post(&transfer)?, lane))
     }

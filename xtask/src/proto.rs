@@ -31,13 +31,14 @@ const SETS: [Set; 3] = [
 /// sessions is written by hand.
 const SERVICE: &str = "baton.admin.v1";
 /// Fields of that package whose JSON is not what their type gives, and the function of `proto` that writes it.
-const SHOWN: [(&str, &str); 7] = [
+const SHOWN: [(&str, &str); 8] = [
     ("Worker.role", "role"),
     ("Worker.state", "worker_state"),
     ("Worker.incarnation", "digits"),
     ("Model.layout", "digits"),
     ("Request.state", "request_state"),
     ("Candidate.kind", "candidate_kind"),
+    ("Phase.kind", "phase_kind"),
     ("WorkerPrefix.outcome", "prefix_outcome"),
 ];
 

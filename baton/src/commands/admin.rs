@@ -8,6 +8,7 @@ mod prefixes;
 mod settings;
 mod tables;
 mod watch;
+mod waterfall;
 
 pub(crate) use error::AdminError;
 

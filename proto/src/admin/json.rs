@@ -1,7 +1,7 @@
 //! The JSON of fields whose type alone would give something else: names of states for their numbers, and decimal digits
 //! for numbers that readers of JSON would round.
 
-use super::generated::{CandidateKind, PrefixOutcome, RequestState, Role, Subject, WorkerState};
+use super::generated::{CandidateKind, PhaseKind, PrefixOutcome, RequestState, Role, Subject, WorkerState};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
@@ -37,6 +37,10 @@ pub(super) fn candidate_kind<S: Serializer>(value: &i32, to: S) -> Result<S::Ok,
     to.serialize_str(&candidate_kind_name(*value))
 }
 
+pub(super) fn phase_kind<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&phase_kind_name(*value))
+}
+
 pub(super) fn prefix_outcome<S: Serializer>(value: &i32, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&prefix_outcome_name(*value))
 }
@@ -63,6 +67,11 @@ pub fn request_state_name(value: i32) -> String {
 /// Returns what people call a kind of candidate, such as `alone`.
 pub fn candidate_kind_name(value: i32) -> String {
     short(CandidateKind::try_from(value).map(|kind| kind.as_str_name()), "CANDIDATE_KIND_")
+}
+
+/// Returns what people call a kind of phase, such as `first-token`.
+pub fn phase_kind_name(value: i32) -> String {
+    short(PhaseKind::try_from(value).map(|kind| kind.as_str_name()), "PHASE_KIND_")
 }
 
 /// Returns what people call what became of a prefix, such as `refused`.

@@ -506,6 +506,45 @@ pub struct Explanation {
     pub end: ::prost::alloc::string::String,
     #[prost(uint32, tag = "11")]
     pub placements_total: u32,
+    #[prost(double, optional, tag = "12")]
+    pub tokenize_ms: ::core::option::Option<f64>,
+    #[prost(message, repeated, tag = "13")]
+    pub phases: ::prost::alloc::vec::Vec<Phase>,
+    #[prost(uint32, tag = "14")]
+    pub phases_left_out: u32,
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Phase {
+    #[prost(enumeration = "PhaseKind", tag = "1")]
+    #[serde(serialize_with = "super::json::phase_kind")]
+    pub kind: i32,
+    #[prost(string, tag = "2")]
+    pub worker_name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub epoch: u32,
+    #[prost(double, tag = "4")]
+    pub begin_ms: f64,
+    #[prost(double, tag = "5")]
+    pub ms: f64,
+    #[prost(uint32, tag = "6")]
+    pub start: u32,
+    #[prost(uint32, tag = "7")]
+    pub tokens: u32,
+    #[prost(uint64, tag = "8")]
+    pub bytes: u64,
+    #[prost(uint32, tag = "9")]
+    pub layer: u32,
+    #[prost(uint32, tag = "10")]
+    pub layers: u32,
+    #[prost(string, tag = "11")]
+    pub lane: ::prost::alloc::string::String,
+    #[prost(string, tag = "12")]
+    pub tier: ::prost::alloc::string::String,
+    #[prost(string, tag = "13")]
+    pub peer_name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "14")]
+    pub parts: u32,
 }
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -912,6 +951,54 @@ impl PrefixOutcome {
             "PREFIX_OUTCOME_DONE" => Some(Self::Done),
             "PREFIX_OUTCOME_UNCHANGED" => Some(Self::Unchanged),
             "PREFIX_OUTCOME_REFUSED" => Some(Self::Refused),
+            _ => None,
+        }
+    }
+}
+#[derive(serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PhaseKind {
+    Unspecified = 0,
+    Tokenize = 1,
+    Queue = 2,
+    Load = 3,
+    Chunk = 4,
+    Transfer = 5,
+    FirstToken = 6,
+    Decode = 7,
+    End = 8,
+}
+impl PhaseKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PHASE_KIND_UNSPECIFIED",
+            Self::Tokenize => "PHASE_KIND_TOKENIZE",
+            Self::Queue => "PHASE_KIND_QUEUE",
+            Self::Load => "PHASE_KIND_LOAD",
+            Self::Chunk => "PHASE_KIND_CHUNK",
+            Self::Transfer => "PHASE_KIND_TRANSFER",
+            Self::FirstToken => "PHASE_KIND_FIRST_TOKEN",
+            Self::Decode => "PHASE_KIND_DECODE",
+            Self::End => "PHASE_KIND_END",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PHASE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "PHASE_KIND_TOKENIZE" => Some(Self::Tokenize),
+            "PHASE_KIND_QUEUE" => Some(Self::Queue),
+            "PHASE_KIND_LOAD" => Some(Self::Load),
+            "PHASE_KIND_CHUNK" => Some(Self::Chunk),
+            "PHASE_KIND_TRANSFER" => Some(Self::Transfer),
+            "PHASE_KIND_FIRST_TOKEN" => Some(Self::FirstToken),
+            "PHASE_KIND_DECODE" => Some(Self::Decode),
+            "PHASE_KIND_END" => Some(Self::End),
             _ => None,
         }
     }

@@ -117,6 +117,8 @@ pub struct Submit {
     pub holder: ::core::option::Option<Holder>,
     #[prost(message, optional, tag = "15")]
     pub trace: ::core::option::Option<Trace>,
+    #[prost(bool, tag = "16")]
+    pub timed: bool,
     #[prost(oneof = "submit::Part", tags = "3, 4, 5, 13")]
     pub part: ::core::option::Option<submit::Part>,
 }
@@ -203,7 +205,7 @@ pub struct Cancel {
 pub struct Snapshot {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "from_worker::Body", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub body: ::core::option::Option<from_worker::Body>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -228,7 +230,40 @@ pub mod from_worker {
         Challenge(super::Challenge),
         #[prost(message, tag = "9")]
         OperatorAnswer(super::OperatorAnswer),
+        #[prost(message, tag = "10")]
+        Phases(super::Phases),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Phases {
+    #[prost(fixed64, tag = "1")]
+    pub request: u64,
+    #[prost(uint32, tag = "2")]
+    pub epoch: u32,
+    #[prost(enumeration = "PhaseKind", repeated, tag = "3")]
+    pub kind: ::prost::alloc::vec::Vec<i32>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub begin_ns: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint64, repeated, tag = "5")]
+    pub took_ns: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint32, repeated, tag = "6")]
+    pub start: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub tokens: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint64, repeated, tag = "8")]
+    pub bytes: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint32, repeated, tag = "9")]
+    pub layer: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "10")]
+    pub layers: ::prost::alloc::vec::Vec<u32>,
+    #[prost(string, repeated, tag = "11")]
+    pub via: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "12")]
+    pub peer: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, repeated, tag = "13")]
+    pub parts: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, tag = "14")]
+    pub left_out: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OperatorAnswer {
@@ -417,6 +452,44 @@ impl Role {
             "ROLE_UNSPECIFIED" => Some(Self::Unspecified),
             "ROLE_PREFILL" => Some(Self::Prefill),
             "ROLE_DECODE" => Some(Self::Decode),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PhaseKind {
+    Unspecified = 0,
+    Queue = 1,
+    Load = 2,
+    Chunk = 3,
+    Transfer = 4,
+    Decode = 5,
+}
+impl PhaseKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PHASE_KIND_UNSPECIFIED",
+            Self::Queue => "PHASE_KIND_QUEUE",
+            Self::Load => "PHASE_KIND_LOAD",
+            Self::Chunk => "PHASE_KIND_CHUNK",
+            Self::Transfer => "PHASE_KIND_TRANSFER",
+            Self::Decode => "PHASE_KIND_DECODE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PHASE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "PHASE_KIND_QUEUE" => Some(Self::Queue),
+            "PHASE_KIND_LOAD" => Some(Self::Load),
+            "PHASE_KIND_CHUNK" => Some(Self::Chunk),
+            "PHASE_KIND_TRANSFER" => Some(Self::Transfer),
+            "PHASE_KIND_DECODE" => Some(Self::Decode),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 use super::*;
 use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
-use domain::{BlockHash, TraceContext, Versions};
+use domain::{BlockHash, Phase, PhaseKind, TraceContext, Versions};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -79,6 +79,7 @@ prop_compose! {
         tenant in ".{0,8}",
         holder in option::of(any::<(u32, u64, u32)>()),
         trace in option::of(any::<(u128, u64)>()),
+        timed: bool,
     ) -> ToWorker {
         ToWorker::Submit(Submit {
             request: key.request, epoch: key.epoch, assignment,
@@ -88,6 +89,7 @@ prop_compose! {
                 worker: WorkerId(worker), incarnation: Incarnation(incarnation), tokens,
             }),
             trace: trace.map(|(trace, span)| TraceContext { trace, span }),
+            timed,
         })
     }
 }
@@ -115,6 +117,26 @@ prop_compose! {
         let shape = ModelShape { vocab, layers, hidden };
         let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant };
         FromWorker::Hello(Box::new(Hello { peer, served, proof }))
+    }
+}
+
+prop_compose! {
+    fn phase()(
+        kind in prop_oneof![
+            Just(PhaseKind::Queue),
+            Just(PhaseKind::Load),
+            Just(PhaseKind::Chunk),
+            Just(PhaseKind::Transfer),
+            Just(PhaseKind::Decode),
+        ],
+        [begin, took] in [duration(), duration()],
+        [start, tokens, parts] in any::<[u32; 3]>(),
+        bytes: u64,
+        layers in (0..100u16, 0..100u16),
+        [via, peer] in ["[a-z]{0,8}", "[a-z]{0,8}"],
+    ) -> Phase {
+        let (layers, via) = (layers.0..layers.0 + layers.1, via.into());
+        Phase { kind, begin, took, start, tokens, bytes, layers, via, peer, parts }
     }
 }
 
@@ -216,8 +238,15 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         fault,
         detail,
     });
+    let phases = (key(), vec(phase(), 0..4), any::<u32>()).prop_map(|(key, phases, left_out)| FromWorker::Phases {
+        request: key.request,
+        epoch: key.epoch,
+        phases,
+        left_out,
+    });
     let plain = prop_oneof![Just(FromWorker::Heartbeat), Just(FromWorker::Draining)];
-    prop_oneof![vec(row(), 0..6).prop_map(FromWorker::Tokens), ended, failed, report(), hello(), challenge(), plain]
+    let tokens = vec(row(), 0..6).prop_map(FromWorker::Tokens);
+    prop_oneof![tokens, ended, failed, phases, report(), hello(), challenge(), plain]
 }
 
 proptest! {
@@ -280,6 +309,7 @@ fn golden_to_worker() {
         tenant: "t".into(),
         holder: None,
         trace: None,
+        timed: false,
     });
     assert_eq!(
         hex(&encode_to_worker(&submit)),
@@ -396,4 +426,18 @@ fn a_submit_without_work_is_refused() {
         decode(params(|params| params.max_tokens = 0)),
         Err("Sampling.max_tokens is invalid: it is zero".into())
     );
+}
+
+#[test]
+fn a_kind_of_phase_of_a_later_release_is_dropped_and_a_short_column_is_an_error() {
+    let phase = Phase::new(PhaseKind::Queue, Duration::ZERO, Duration::from_millis(3));
+    let table = |kind: i32, parts| {
+        let phases = super::phases::to_wire(RequestId(1), Epoch(2), std::slice::from_ref(&phase), 4);
+        let body = from_worker::Body::Phases(wire::Phases { kind: vec![kind], parts, ..phases });
+        decode_from_worker(&wire::FromWorker { body: Some(body) }.encode_to_vec())
+    };
+    let told = |phases| Ok(FromWorker::Phases { request: RequestId(1), epoch: Epoch(2), phases, left_out: 4 });
+    assert_eq!(table(1, vec![1]), told(vec![phase.clone()]));
+    assert_eq!(table(99, vec![1]), told(vec![]));
+    assert!(table(0, vec![1]).is_err() && table(1, vec![]).is_err());
 }

@@ -1,6 +1,7 @@
 //! What operators ask the brain: lists of what it knows, and what it passes on to workers.
 
 use super::Brain;
+use super::waterfall::{self, ms};
 use crate::record::{Placed, Record};
 use domain::session::{PROTOCOL_OF_ASKS, Role, ToWorker};
 use domain::{RequestId, Time, WorkerId};
@@ -157,7 +158,8 @@ impl Brain {
             request: Some(request),
             placements: record.placements.iter().map(|placed| placed_to_wire(placed, record.arrived, &names)).collect(),
             placements_total: record.placements_total,
-            queue_ms: between(Some(record.arrived), record.submitted),
+            tokenize_ms: Some(ms(record.arrived, record.queued)),
+            queue_ms: between(Some(record.queued), record.submitted),
             prefill_ms: between(record.submitted, first),
             handoff_ms: between(first, record.taken_over),
             decode_ms: between(decodes, record.ended.map(|(at, _)| at)),
@@ -165,6 +167,8 @@ impl Brain {
             total_ms: record.ended.map(|(at, _)| ms(record.arrived, at)),
             cached_tokens: record.ended.map_or(0, |(_, usage)| usage.cached_tokens),
             end: record.end.clone(),
+            phases: waterfall::phases(record),
+            phases_left_out: record.phases_left_out,
         }
     }
 }
@@ -185,10 +189,6 @@ impl Names {
     fn of(&self, id: WorkerId) -> String {
         self.0.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
-}
-
-fn ms(from: Time, to: Time) -> f64 {
-    to.since(from).as_secs_f64() * 1e3
 }
 
 fn worker_to_wire((address, protocol): (String, u32), worker: WorkerView) -> wire::Worker {

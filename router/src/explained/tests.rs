@@ -42,6 +42,7 @@ fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
         tenant: String::new(),
         holder: None,
         trace: None,
+        timed: false,
     }
 }
 
@@ -131,4 +132,31 @@ fn what_is_kept_of_those_that_ended_can_change() {
     explained.keep(1);
     end(&mut explained, 7);
     assert_eq!(kept(&explained), [7]);
+}
+
+#[test]
+fn what_workers_measure_is_kept_with_its_attempt_also_when_it_comes_late() {
+    use domain::PhaseKind;
+    let mut explained = Explained::new(2);
+    explained.arrived(at(1), &request(7), access(7));
+    let names = Names::from([(WorkerId(2), "d-2".into())]);
+    let told = |kind, ms: u64| Phase::new(kind, Duration::from_millis(ms), Duration::from_millis(ms + 1));
+    explained.submitted(at(3), WorkerId(2), &submit(7, 1, Assignment::Whole), Some(&decision(None, 2)), &names);
+    let (worker, attempt) = (Arc::from("d-2"), (RequestId(7), Epoch(1)));
+    explained.measured(&worker, attempt, vec![told(PhaseKind::Queue, 0), told(PhaseKind::Chunk, 1)], 0);
+    explained.measured(&worker, (RequestId(8), Epoch(1)), vec![told(PhaseKind::Queue, 0)], 0);
+    explained.ended(at(30), RequestId(7), &End::stop(), &Usage::default());
+    explained.measured(&worker, attempt, vec![told(PhaseKind::Decode, 5)], 4);
+    explained.measured(&worker, (RequestId(7), Epoch(9)), vec![told(PhaseKind::Decode, 5)], 0);
+    let record = explained.get(RequestId(7)).expect("it is kept");
+    let kinds: Vec<_> = record.measured.iter().map(|it| (it.since, it.phase.kind)).collect();
+    assert_eq!(kinds, [PhaseKind::Queue, PhaseKind::Chunk, PhaseKind::Decode].map(|kind| (at(3), kind)));
+    assert_eq!(record.phases_left_out, 5, "four at the worker, and one of an attempt that nobody knows");
+    // However many a worker tells, few are kept.
+    explained.measured(&worker, attempt, vec![told(PhaseKind::Chunk, 1); 10_000], 0);
+    let record = explained.get(RequestId(7)).expect("it is kept");
+    assert_eq!(record.measured.len() + record.phases_left_out as usize, 10_008);
+    assert!(record.measured.len() < 1000 && explained.wants_phases());
+    explained.keep(0);
+    assert!(!explained.wants_phases());
 }

@@ -127,6 +127,7 @@ async fn accept(
     let mut places = place(app, 1).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
+    let begun = app.clock.now();
     let ask = if is_quick(endpoint, &body) {
         ask(endpoint, &body, &app.card, &limits)?
     } else {
@@ -137,6 +138,7 @@ async fn accept(
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
         }
     };
+    access.tokenized(begun, app.clock.now());
     if ask.prompts.len() > 1 {
         places.merge(place(app, ask.prompts.len() - 1).await?);
     }

@@ -50,6 +50,7 @@ static CONSOLE: &[File] = files![
     "lanes.js",
     "requests.js",
     "explanation.js",
+    "phases.js",
     "confirm.js",
 ];
 

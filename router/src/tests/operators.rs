@@ -11,6 +11,7 @@ use proto::admin::worker_ask::Body as Ask;
 use proto::admin::*;
 use serde_json::json;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::sync::watch;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -198,7 +199,14 @@ async fn open_requests_are_listed_and_those_that_ended_explained() {
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((request.id.as_str(), request.state()), (submit.request.to_string().as_str(), RequestState::Prefilling));
     assert_eq!((request.waits_for.as_str(), request.decode), ("w0, which computes its prompt", Some(0)));
+    assert!(submit.timed, "what its worker measures is wanted");
     world.workers[0].write(&submit, 0, 0, &[7]).await;
+    let chunk = domain::Phase {
+        tokens: 3,
+        ..domain::Phase::new(domain::PhaseKind::Chunk, Duration::ZERO, Duration::from_millis(2))
+    };
+    let (of, epoch, phases) = (submit.request, submit.epoch, vec![chunk]);
+    world.workers[0].say(&FromWorker::Phases { request: of, epoch, phases, left_out: 1 }).await;
     world.workers[0].make(&submit, 0, &[7, EOS], End::stop()).await;
     let (head, _) = http.answer().await;
     assert_eq!(head.status, 200);
@@ -207,6 +215,14 @@ async fn open_requests_are_listed_and_those_that_ended_explained() {
     let request = explained.request.as_ref().expect("it is there");
     assert_eq!((request.state(), explained.end.as_str(), request.output_tokens), (RequestState::Ended, "stop", 2));
     assert!(explained.queue_ms.is_some() && explained.prefill_ms.is_some() && explained.decode_ms.is_some());
+    let phases: Vec<_> = explained.phases.iter().map(|phase| (phase.kind(), phase.worker_name.as_str())).collect();
+    for phase in [(PhaseKind::Tokenize, ""), (PhaseKind::Queue, ""), (PhaseKind::FirstToken, ""), (PhaseKind::End, "")]
+    {
+        assert!(phases.contains(&phase), "{phase:?} of {phases:?}");
+    }
+    let chunk = explained.phases.iter().find(|phase| phase.kind() == PhaseKind::Chunk).expect("the worker's");
+    assert_eq!((chunk.worker_name.as_str(), chunk.tokens, chunk.ms, explained.phases_left_out), ("w0", 3, 2.0, 1));
+    assert_eq!((chunk.begin_ms, explained.tokenize_ms.is_some()), (explained.placements[0].at_ms, true));
     assert!(explained.handoff_ms.is_none() && explained.total_ms >= explained.first_token_ms, "{explained:?}");
     let [placement] = explained.placements.as_slice() else { panic!("{explained:?}") };
     let chosen: Vec<_> = placement.candidates.iter().filter(|candidate| candidate.chosen).collect();

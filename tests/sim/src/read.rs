@@ -222,7 +222,7 @@ impl World {
         {
             alive.shell.notes().posted -= 1;
         }
-        let completion = Completion { id: read.id, result: result.map(|()| report) };
+        let completion = Completion { id: read.id, result: result.map(|()| report), runs: Vec::new() };
         self.mail(read.reader.0, read.reader.1, Inmail::Ended(completion));
     }
 }

@@ -1,6 +1,7 @@
 //! What an agent tells its owner: messages of peers, who is connected, and the one end of each transfer.
 
 use crate::lanes::{Lane, LaneStatus};
+use crate::transfer::run_times::RunTime;
 use domain::WorkerId;
 use std::time::Duration;
 
@@ -43,6 +44,9 @@ pub struct Completion {
     pub id: TransferId,
     /// All bytes are there, or why not.
     pub result: Result<TransferReport, TransferError>,
+    /// When its parts came, in the order of their gates: at most [`RUN_TIMES_MAX`](crate::RUN_TIMES_MAX). Empty where
+    /// it was not [`timed`](crate::Prepared::timed).
+    pub runs: Vec<RunTime>,
 }
 
 /// What a transfer did.

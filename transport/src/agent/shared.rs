@@ -21,6 +21,7 @@ use crate::memory::{DeregisterError, Memory, RegionId, Regions};
 use crate::net::control::Control;
 use crate::transfer::claims::Claims;
 use crate::transfer::prepared::Prepared;
+use crate::transfer::run_times::RunTime;
 use crate::transfer::{PostError, Work};
 use crate::wake::watch::Watched;
 use domain::session::PeerAddress;
@@ -241,10 +242,10 @@ impl AgentShared {
         });
         let refused = match (&transfer.work, &self.streams, &self.verbs) {
             (Work::Copies(_), ..) => match copy_at_once(id, &transfer) {
-                Some(report) => {
+                Some((report, runs)) => {
                     self.read(&transfer.link, &report);
                     transfer.end(Ok(report));
-                    self.end_with(id, Ok(report));
+                    self.end_with(id, Ok(report), runs);
                     None
                 }
                 None => self.copy_threads.post(id, transfer),
@@ -256,7 +257,7 @@ impl AgentShared {
         if let Some(refused) = refused {
             let result = Err(self.outcome(TransferError::PeerGone));
             refused.end(result);
-            self.end_with(id, result);
+            self.end_with(id, result, Vec::new());
         }
         Ok(id)
     }
@@ -311,8 +312,8 @@ impl AgentShared {
         self.tell(AgentEvent::Ended(completion));
     }
 
-    pub(crate) fn end_with(&self, id: TransferId, result: Result<TransferReport, TransferError>) {
-        self.end(Completion { id, result });
+    pub(crate) fn end_with(&self, id: TransferId, result: Result<TransferReport, TransferError>, runs: Vec<RunTime>) {
+        self.end(Completion { id, result, runs });
     }
 
     // -- rails

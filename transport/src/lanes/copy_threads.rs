@@ -13,6 +13,7 @@ use crate::lanes::lane_queue::{LaneQueue, Open, Orders, Posted};
 use crate::memory::copy::copy_racing;
 use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::PlanGuard;
+use crate::transfer::run_times::{RunTime, RunTimes};
 use crate::transfer::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
@@ -62,7 +63,7 @@ struct Copying {
 
 /// Copies a small transfer whose gates are open, on the caller's thread: cheaper than waking another. `None`: it is not
 /// small, a gate is closed or the peer is gone.
-pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<TransferReport> {
+pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(TransferReport, Vec<RunTime>)> {
     let Work::Copies(batches) = &transfer.work else { return None };
     if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() {
         return None;
@@ -71,17 +72,21 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<Transf
     if gate > 0 && gate > transfer.link.progress() {
         return None;
     }
-    let begin = now();
+    let (begin, mut runs) = (now(), transfer.timed.then(RunTimes::new));
     for batch in &**batches {
         note(Moment::Begun, id, &transfer.link, || (batch.gate, batch.bytes()));
+        runs.iter_mut().for_each(|runs| runs.begun(batch.gate, now().duration_since(begin)));
         for piece in 0..batch.pieces.len() {
             copy(batch, piece, 0, batch.pieces[piece].len);
         }
         note(Moment::Read, id, &transfer.link, || (batch.gate, batch.bytes()));
+        runs.iter_mut().for_each(|runs| runs.read(batch.gate, now().duration_since(begin), batch.bytes() as u64));
     }
     let wire = now().duration_since(begin);
     let (lane, bytes) = (transfer.lane(), transfer.bytes());
-    Some(TransferReport { lane, rails: 1, bytes, wire_bytes: bytes, queued: Duration::ZERO, wire, elapsed: wire })
+    let queued = Duration::ZERO;
+    let report = TransferReport { lane, rails: 1, bytes, wire_bytes: bytes, queued, wire, elapsed: wire };
+    Some((report, runs.map_or_else(Vec::new, RunTimes::into_list)))
 }
 
 /// Copies `len` bytes of a piece from `offset` in it, both inside of it.
@@ -116,7 +121,7 @@ impl Copying {
 
     /// Copies what is open, up to a turn's bytes. Whether it copied anything.
     fn advance(&mut self) -> bool {
-        let (id, begin) = (self.id(), now());
+        let begin = now();
         let Self { open, batches, next } = self;
         let (mut progress, mut left) = (open.link.progress(), TURN_BYTES);
         while let Some(batch) = batches.get(next.run).filter(|_| left > 0) {
@@ -131,14 +136,14 @@ impl Copying {
                 open.link.speed().begin_copy(begin);
             }
             if next.begins_run() {
-                note(Moment::Begun, id, &open.link, || (batch.gate, batch.bytes()));
+                open.note(Moment::Begun, batch.gate, batch.bytes());
             }
             let Cursor { piece, offset, .. } = *next;
             let len = (batch.pieces[piece].len - offset).min(left);
             copy(batch, piece, offset, len);
             left -= len;
             if next.advance(len, &batch.pieces) {
-                note(Moment::Read, id, &open.link, || (batch.gate, batch.bytes()));
+                open.note(Moment::Read, batch.gate, batch.bytes());
             }
         }
         let copied = (TURN_BYTES - left) as u64;

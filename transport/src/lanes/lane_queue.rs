@@ -9,6 +9,8 @@ use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::transfer::prepared::{PlanGuard, Reusable};
+use crate::transfer::run_times::RunTimes;
+use crate::transfer::timeline::{Moment, note};
 use crate::transfer::{Transfer, Work};
 use crate::wake::{Doorbell, Wake};
 use domain::{Incarnation, WorkerId};
@@ -73,6 +75,8 @@ pub(crate) struct Open {
     wire: Duration,
     /// Bytes that came over the lane.
     wire_bytes: u64,
+    /// The times of its parts, if they are kept.
+    runs: Option<RunTimes>,
 }
 
 /// What receives a transfer's end.
@@ -148,8 +152,9 @@ impl<O, S, B: Wake> LaneQueue<O, S, B> {
         if self.closed.load(Ordering::Relaxed) {
             return Some(transfer);
         }
-        let Transfer { link, mut work, bytes } = transfer;
-        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire: Duration::ZERO, wire_bytes: 0 };
+        let Transfer { link, mut work, bytes, timed } = transfer;
+        let (wire, runs) = (Duration::ZERO, timed.then(RunTimes::new));
+        let open = |link| Open { caller, link, bytes, at: now(), begun: None, wire, wire_bytes: 0, runs };
         let wakes = begin(&link, &mut work);
         orders.posted.push_back(Posted { open: open(link), work });
         drop(orders);
@@ -222,6 +227,19 @@ impl Open {
         self.begun.get_or_insert(now);
     }
 
+    /// Notes that bytes behind a gate begin to come, or that so many of them are there.
+    pub(crate) fn note(&mut self, moment: Moment, gate: u64, bytes: usize) {
+        let Some(id) = self.id() else { return };
+        note(moment, id, &self.link, || (gate, bytes));
+        if let Some(runs) = &mut self.runs {
+            let at = now().duration_since(self.at);
+            match moment {
+                Moment::Begun => runs.begun(gate, at),
+                Moment::Read => runs.read(gate, at, bytes as u64),
+            }
+        }
+    }
+
     /// So many bytes came over the lane.
     pub(crate) fn delivered(&mut self, bytes: u64) {
         self.wire_bytes += bytes;
@@ -246,7 +264,7 @@ impl Open {
         }
         plan.end(result);
         match self.caller {
-            Caller::Owner(id) => agent.end_with(id, result),
+            Caller::Owner(id) => agent.end_with(id, result, self.runs.map_or_else(Vec::new, RunTimes::into_list)),
             // It may have stopped waiting.
             Caller::Waiting(waiting) => drop(waiting.try_send(result)),
         }

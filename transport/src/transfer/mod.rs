@@ -4,6 +4,7 @@ pub(crate) mod claims;
 pub(crate) mod cursor;
 pub(crate) mod plan_slot;
 pub(crate) mod prepared;
+pub(crate) mod run_times;
 pub(crate) mod timeline;
 
 use crate::agent::config::TcpConfig;
@@ -162,6 +163,8 @@ pub(crate) struct Transfer {
     pub(crate) link: Arc<Link>,
     pub(crate) work: Work,
     pub(crate) bytes: u64,
+    /// The times of its parts are kept.
+    pub(crate) timed: bool,
 }
 
 impl Prepared {

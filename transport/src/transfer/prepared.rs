@@ -26,6 +26,7 @@ pub struct Prepared {
     link: Arc<Link>,
     claim: Arc<Claim>,
     bytes: u64,
+    timed: bool,
 }
 
 /// Where a plan is while no lane has it.
@@ -40,7 +41,14 @@ pub(crate) enum Plan {
 
 impl Prepared {
     pub(crate) fn new(reader: Weak<AgentShared>, link: Arc<Link>, plan: Plan, claim: Claim, bytes: u64) -> Self {
-        Self { slot: Arc::new(Slot::new(plan)), reader, link, claim: Arc::new(claim), bytes }
+        Self { slot: Arc::new(Slot::new(plan)), reader, link, claim: Arc::new(claim), bytes, timed: false }
+    }
+
+    /// Has each post keep the times of its parts, for [`Completion::runs`](crate::Completion::runs). Such a post
+    /// allocates, once.
+    pub fn timed(mut self) -> Self {
+        self.timed = true;
+        self
     }
 
     /// Returns how many bytes it reads.
@@ -96,7 +104,7 @@ impl Prepared {
             Plan::Reads(plan) => Work::Reads(PlanGuard::new(plan, self)),
             Plan::Stream(plan) => Work::Stream(PlanGuard::new(plan, self)),
         };
-        Ok(Transfer { link: self.link.clone(), work, bytes: self.bytes })
+        Ok(Transfer { link: self.link.clone(), work, bytes: self.bytes, timed: self.timed })
     }
 }
 

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use transport::{
     AgentEvent, Completion, Copies, Copy, Hub, Lane, PostError, PrepareError, ReadBatch, RegionId, SendError,
     TransferError, TransferState,
@@ -54,7 +55,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
         agent.cancel(id);
         let cancelled = Err(TransferError::Cancelled);
         assert_eq!(prepared.wait(PATIENCE), TransferState::Ended(cancelled));
-        assert_eq!(pair.reader.ended(), Completion { id, result: cancelled });
+        assert_eq!(pair.reader.ended(), Completion { id, result: cancelled, runs: Vec::new() });
         let id = post();
         pair.owner.word.raise(StepId(1), 0);
         assert!(matches!(prepared.wait(PATIENCE), TransferState::Ended(Ok(_))));
@@ -69,6 +70,36 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
             let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
             assert!(source[..LEN / 2] == destination[LEN / 2..] && source[LEN / 2..] == destination[..LEN / 2]);
         }
+    }
+}
+
+#[test]
+fn a_timed_transfer_tells_when_each_gate_came() {
+    const LEN: usize = 1 << 20;
+    for over in ways() {
+        let pair = pair(over, 4 * LEN);
+        let gates = [0, 1, 2].map(|layer| ProgressWord::mark(StepId(1), layer));
+        let at = |layer: usize| (layer * LEN) as u64;
+        let batches = (0..3).map(|layer| batch(LEN, gates[layer], &[(at(layer), at(layer))])).collect();
+        let prepared = pair.reader.agent.prepare(OWNER, batches).expect("it is sound").timed();
+        let id = pair.reader.agent.post(&prepared).expect("there is room");
+        for layer in 0..3 {
+            assert_eq!(pair.reader.ended_by_now(), None, "a gate is closed");
+            std::thread::sleep(Duration::from_millis(5));
+            pair.owner.word.raise(StepId(1), layer);
+        }
+        let end = pair.reader.ended();
+        let report = end.result.expect("all gates are open");
+        let told: Vec<_> = end.runs.iter().map(|run| (run.first, run.last, run.bytes)).collect();
+        // As they travel: 20 bytes of 32.
+        let bytes = if over.encoded { LEN as u64 * 20 / 32 } else { LEN as u64 };
+        assert_eq!((end.id, told), (id, gates.map(|gate| (gate, gate, bytes)).to_vec()), "over {over}");
+        for (run, since) in end.runs.iter().zip(1..) {
+            assert!(run.begun <= run.ended && run.ended <= report.elapsed, "{run:?} of {report:?}");
+            assert!(run.begun >= Duration::from_millis(5 * since), "it began before its gate opened: {run:?}");
+        }
+        // What is not asked for is not kept.
+        assert_eq!(pair.read(LEN, 0, &[(0, 0)]).runs, []);
     }
 }
 
@@ -211,7 +242,7 @@ fn cancel_ends_once_and_quiesces() {
         let id = pair.post(64, ProgressWord::mark(StepId(1), 0), &[(0, 0)]);
         pair.reader.agent.cancel(id);
         pair.reader.agent.cancel(id);
-        assert_eq!(pair.reader.ended(), Completion { id, result: Err(TransferError::Cancelled) });
+        assert_eq!(pair.reader.ended(), Completion { id, result: Err(TransferError::Cancelled), runs: Vec::new() });
         pair.owner.word.raise(StepId(1), 0);
         pair.reader.hears_nothing();
         assert_eq!(pair.reader.bytes(), vec![0; 64], "nothing is written after the end");
@@ -248,7 +279,7 @@ fn the_owners_death_ends_the_transfer() {
         let id = reader.post(OWNER, vec![batch(64, u64::MAX, &[(0, 0)])]);
         drop(owner);
         let events = [reader.event(), reader.event()];
-        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone) });
+        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone), runs: Vec::new() });
         assert!(events.contains(&end), "{events:?}");
         assert!(events.iter().any(|event| matches!(event, AgentEvent::Lost { peer: OWNER, .. })), "{events:?}");
         assert!(!reader.agent.is_connected(OWNER));

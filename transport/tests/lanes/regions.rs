@@ -200,7 +200,7 @@ fn who_is_imported_is_reached_and_who_is_forgotten_is_not() {
         let id = reader.post(OWNER, vec![batch(LEN, u64::MAX, &[(0, 0)])]);
         reader.agent.forget(OWNER);
         let events = [reader.event(), reader.event()];
-        let gone = transport::Completion { id, result: Err(TransferError::PeerGone) };
+        let gone = transport::Completion { id, result: Err(TransferError::PeerGone), runs: Vec::new() };
         assert!(events.contains(&transport::AgentEvent::Ended(gone)), "{events:?}");
         reader.agent.connect(OWNER);
         assert!(reader.lost(OWNER).contains("nobody said where"));

@@ -102,7 +102,7 @@ fn two_processes_and_a_kill() {
         owner.kill().expect("it runs");
         owner.wait().expect("it ends");
         let events = [reader.event(), reader.event()];
-        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone) });
+        let end = AgentEvent::Ended(Completion { id, result: Err(TransferError::PeerGone), runs: Vec::new() });
         assert!(events.contains(&end), "{events:?}");
         assert!(events.iter().any(|event| matches!(event, AgentEvent::Lost { peer: OWNER, .. })), "{events:?}");
         assert!(reader.bytes() == twin.bytes());

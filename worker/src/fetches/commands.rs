@@ -91,6 +91,9 @@ impl Entry {
     fn start(&self, core: &mut WorkerState, now: Time, first: &[(Choice, Token)]) {
         declared::handoffs(self.lane, HandoffResult::Taken).increment(1);
         tracing::trace!(target: "timeline", worker = core.config.name, request = %self.key.request, "taken over");
+        if let Some(timed) = core.attempts.timed(self.key.request, self.key.epoch) {
+            timed.event(now, "taken over");
+        }
         if let Some(completed) = self.completed {
             declared::exposed_transfer(self.lane).record(now.since(completed).as_secs_f64());
         }

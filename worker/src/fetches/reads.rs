@@ -20,6 +20,9 @@ impl Fetches {
                 entry.lane = lane.name();
                 let (worker, request) = (&core.config.name, id.0);
                 tracing::trace!(target: "timeline", worker, %request, transfer = transfer.0, "read posted");
+                if let Some(timed) = core.attempts.timed(id.0, id.1) {
+                    timed.posted(core.now, transfer);
+                }
                 entry.transfers.push(transfer);
                 self.transfers.insert(transfer, (id, count));
                 failpoint::pass(FailPoint::Read, "posted");
@@ -47,6 +50,7 @@ impl Fetches {
         let Some(entry) = self.open.get_mut(&id) else { return };
         let (worker, request, transfer) = (&core.config.name, id.0, completion.id.0);
         tracing::trace!(target: "timeline", worker, %request, transfer, ok = completion.result.is_ok(), "read ended");
+        core.transferred(now, id, entry.owner, completion);
         entry.transfers.retain(|&transfer| transfer != completion.id);
         entry.failed_here = completion.result == Err(TransferError::Failed);
         let quiesced = entry.cancelling && entry.transfers.is_empty();

@@ -26,7 +26,7 @@ pub(crate) struct Loader<'a> {
     pub(crate) scheduler: &'a mut Scheduler,
     pub(crate) sequences: &'a mut HashMap<SeqKey, Sequence>,
     pub(crate) meters: &'a mut TierMeters,
-    pub(crate) attempts: &'a Attempts,
+    pub(crate) attempts: &'a mut Attempts,
     pub(crate) sessions: &'a mut Sessions,
 }
 

@@ -48,6 +48,11 @@ impl Loader<'_> {
             if let Some(sequence) = self.sequences.get_mut(&prompt) {
                 sequence.sources.brought(read.number, Source::Tier(tier), now.since(since));
             }
+            if let Some(timed) = self.attempts.timed(prompt.request, prompt.epoch) {
+                let layout = &self.config.layout;
+                let bytes = layout.token_bytes() as u64 * u64::from(layout.block_tokens);
+                timed.loaded(tier.name(), since, now, layout.block_tokens, bytes);
+            }
         }
         if is_good {
             self.loads.note_progress(now, key, tier);

@@ -20,6 +20,8 @@ use telemetry::failpoint::{self, FailPoint};
 /// A step that the device computes, or will.
 pub(super) struct StepInFlight {
     pub(super) id: StepId,
+    /// When it was submitted, or the one before it ended: when the device began with it, for all that is known here.
+    begun: Time,
     /// The sequences that it computes.
     pub(super) work: Vec<Work>,
     /// The copies on write that it begins with.
@@ -143,7 +145,8 @@ impl Machine {
                 Ok(()) => {
                     self.core.meters.batch_rows.record(rows as f64);
                     self.core.copies = later;
-                    self.take_off(StepInFlight { id, work, copies: due, disturbed: false, is_part, refused: None });
+                    let (begun, disturbed, refused) = (now, false, None);
+                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, refused });
                     failpoint::pass(FailPoint::Step, "submitted");
                     return;
                 }
@@ -155,7 +158,8 @@ impl Machine {
                 Err(error) => {
                     self.core.copies = later;
                     let refused = Some(error.to_string());
-                    self.take_off(StepInFlight { id, work, copies: due, disturbed: false, is_part, refused });
+                    let (begun, disturbed) = (now, false);
+                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, refused });
                     return self.fail_refused(now);
                 }
             }
@@ -222,6 +226,9 @@ impl Machine {
     /// Applies the output of the oldest step in flight: tokens are sent, blocks are sealed, sequences end.
     pub(super) fn apply_output(&mut self, now: Time, output: StepOutput) {
         let Some(step) = self.land(|_| true) else { return };
+        if let Some(next) = self.in_flight.front_mut() {
+            next.begun = now;
+        }
         failpoint::pass(FailPoint::Step, "ended");
         self.measure(&step, &output);
         match output.sampled {
@@ -245,7 +252,7 @@ impl Machine {
                 self.fail_work(now, slice::from_ref(work), &failed.reason);
             } else {
                 let samples = sampled.by_ref().take(usize::from(work.samples)).collect();
-                self.apply_work(now, work, samples);
+                self.apply_work(now, step.begun, work, samples);
             }
         }
         self.core.flush_rows();
@@ -263,8 +270,8 @@ impl Machine {
         }
     }
 
-    /// Applies what a step computed of one sequence.
-    fn apply_work(&mut self, now: Time, work: &Work, samples: Vec<Sampled>) {
+    /// Applies what a step computed of one sequence. `begun`: when the step began.
+    fn apply_work(&mut self, now: Time, begun: Time, work: &Work, samples: Vec<Sampled>) {
         let (core, key) = (&mut self.core, work.key);
         let Some(sequence) = core.sequences.get(&key) else { return };
         if sequence.closing {
@@ -284,6 +291,9 @@ impl Machine {
         core.meters.prefill_tokens.increment(u64::from(work.count));
         let (worker, request, tokens) = (&core.config.name, key.request, work.start + work.count);
         tracing::trace!(target: "timeline", worker, %request, tokens, "prompt computed");
+        if let Some(timed) = core.attempts.timed(key.request, key.epoch) {
+            timed.chunk(begun, now, work.start, work.count);
+        }
         if work.samples > 0 {
             let first = core.first_tokens(key, samples);
             // The router receives the first tokens before the worker that takes the prompt over can send the next ones.

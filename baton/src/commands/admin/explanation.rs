@@ -1,5 +1,6 @@
 //! What became of a request, in lines.
 
+use super::waterfall;
 use crate::output::table;
 use proto::admin::{Candidate, Explanation, Placement, Request, candidate_kind_name, request_state_name};
 use std::fmt::Write;
@@ -22,6 +23,7 @@ pub(super) fn text(explanation: &Explanation) -> String {
     )
     .expect("a text takes all");
     text += &times(explanation);
+    text += &waterfall::text(explanation);
     let left_out =
         explanation.placements_total as usize - explanation.placements.len().min(explanation.placements_total as usize);
     if left_out > 0 {
@@ -33,7 +35,8 @@ pub(super) fn text(explanation: &Explanation) -> String {
 
 fn times(explanation: &Explanation) -> String {
     let rows = [
-        ("queue", explanation.queue_ms, "in the router, until a worker was told"),
+        ("tokenize", explanation.tokenize_ms, "in the router, until its tokens were known"),
+        ("queue", explanation.queue_ms, "from there until a worker was told"),
         ("prefill", explanation.prefill_ms, "from there to the first token"),
         ("handoff", explanation.handoff_ms, "from there to the first token of the decode worker"),
         ("decode", explanation.decode_ms, "from there to the end"),
@@ -138,7 +141,8 @@ mod tests {
             request: Some(request),
             placements: vec![placement, moved],
             placements_total: 2,
-            queue_ms: Some(0.5),
+            tokenize_ms: Some(0.1),
+            queue_ms: Some(0.4),
             prefill_ms: Some(110.0),
             end: "length".to_owned(),
             ..Explanation::default()
@@ -147,7 +151,8 @@ mod tests {
 request 00000000000000ff: ended, length
 100 prompt tokens (0 cached), 8 tokens made
 
-queue        0.5 ms    in the router, until a worker was told
+tokenize     0.1 ms    in the router, until its tokens were known
+queue        0.4 ms    from there until a worker was told
 prefill      110.0 ms  from there to the first token
 handoff      -         from there to the first token of the decode worker
 decode       -         from there to the end

@@ -7,13 +7,13 @@ use super::reader::{EndedRead, ReaderConnection, Stage, whose};
 use super::recovery::TRIAL;
 use super::verbs::VerbsError;
 use super::wire::kind;
-use crate::agent::event::{TransferError, TransferId};
+use crate::agent::event::TransferError;
 use crate::clock::now;
 use crate::lanes::lane_queue::{Open, Posted};
 use crate::lanes::rails::RailFault;
 use crate::transfer::Work;
 use crate::transfer::prepared::PlanGuard;
-use crate::transfer::timeline::{Moment, note};
+use crate::transfer::timeline::Moment;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,7 @@ impl Active {
             let run = &mut self.plan.runs[extent.run as usize];
             run.missing -= extent.len as usize;
             if run.missing == 0 {
-                let (id, gate, bytes) = (self.open.id().unwrap_or(TransferId(0)), run.gate, run.bytes);
-                note(Moment::Read, id, &self.open.link, || (gate, bytes));
+                self.open.note(Moment::Read, run.gate, run.bytes);
             }
         } else if again {
             self.plan.put_back(extent);
@@ -109,7 +108,7 @@ impl Engine<'_> {
             let has_room = |place: usize| rails[place].as_ref().is_some_and(|rail| rail.has_room());
             let Some(place) = policy.pick(READ_BYTES_MAX as u64, has_room) else { break };
             let Some(rail) = &mut rails[place] else { break };
-            let (plan, id, link) = (&mut active.plan, active.open.id(), &active.open.link);
+            let (plan, open) = (&mut active.plan, &mut active.open);
             // SAFETY: the destination is inside memory that the rail has registered, is the caller's own, and is
             // lent to this transfer until it ends, which it does not before each of its reads is accounted for.
             let posted = unsafe {
@@ -120,7 +119,7 @@ impl Engine<'_> {
                     let extent = plan.take()?;
                     let run = &plan.runs[extent.run as usize];
                     if extent.is_first {
-                        note(Moment::Begun, id.unwrap_or(TransferId(0)), link, || (run.gate, run.bytes));
+                        open.note(Moment::Begun, run.gate, run.bytes);
                     }
                     active.under_way += 1;
                     Some((extent, plan.read(&extent, place, read)))

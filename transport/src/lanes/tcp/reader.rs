@@ -16,7 +16,7 @@ use crate::memory::checksum::{checksum, fold};
 use crate::net::control::ChannelError;
 use crate::net::socket::Socket;
 use crate::transfer::prepared::PlanGuard;
-use crate::transfer::timeline::{Moment, note};
+use crate::transfer::timeline::Moment;
 use domain::KvPart;
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
@@ -90,10 +90,9 @@ struct Incoming {
 }
 
 impl Active {
-    fn note(&self, moment: Moment, run: &RunHead) {
-        if let Some(id) = self.open.id() {
-            note(moment, id, &self.open.link, || (self.plan.gate(run.first), run.len as usize));
-        }
+    /// Notes that a run begins to arrive, or that its bytes are there.
+    fn note(&mut self, moment: Moment, run: &RunHead) {
+        self.open.note(moment, self.plan.gate(run.first), run.len as usize);
     }
 }
 

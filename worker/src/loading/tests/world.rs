@@ -296,6 +296,7 @@ impl World {
             tenant: String::new(),
             holder: None,
             trace: None,
+            timed: false,
         }));
     }
 
