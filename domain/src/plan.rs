@@ -8,6 +8,7 @@ pub use outputs::{HIDDEN_BITS, HiddenRows, HiddenSum, Mask, TokenSet};
 use crate::ids::{BlockId, GroupId, SeqKey, StepId, Token};
 use crate::request::SamplingParams;
 use crate::tokens::Tokens;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,8 +46,8 @@ pub struct Span {
     pub inputs: Vec<Input>,
     /// One table per KV group, in group order.
     pub tables: Vec<BlockTable>,
-    /// Tokens to sample, by rising rows: none for a chunk that does not end the prompt, one for a decode step, `n` of the
-    /// last row when a prompt with `n` choices ends, one for each row when drafts are verified ([`Span::accepted`]).
+    /// Tokens to sample, by rising rows. A chunk that does not end the prompt has none, a decode step one, and a prompt
+    /// with `n` choices `n` of its last row. Where drafts are verified, each row has one ([`Span::accepted`]).
     pub samples: Vec<Sample>,
     /// Known tokens whose probabilities are wanted, by rising rows: those of a prompt.
     pub scores: Vec<Score>,
@@ -92,8 +93,8 @@ pub struct Sample {
     pub history: Option<Tokens>,
     /// One more token behind the history, which the host does not know yet: what the step before sampled as its `n`-th.
     pub pending: Option<u32>,
-    /// Whether a [`Mask`] is given after the plan: its step samples nothing before it has all of them. A mask may depend
-    /// on a token that the step before samples.
+    /// Whether a [`Mask`] is given after the plan: its step samples nothing before it has all of them. A mask may
+    /// depend on a token that the step before samples.
     pub masked: bool,
 }
 
@@ -175,10 +176,10 @@ pub struct TokenLogprobs {
 
 impl StepOutput {
     /// Makes the output of a step that gave this, or failed as a whole.
-    pub fn new(step: StepId, outputs: Result<Outputs, String>, elapsed: Duration, in_kernels: Duration) -> Self {
+    pub fn new(step: StepId, outputs: Result<Outputs, impl Display>, elapsed: Duration, in_kernels: Duration) -> Self {
         let (sampled, rest) = match outputs {
             Ok(mut outputs) => (Ok(std::mem::take(&mut outputs.sampled)), outputs),
-            Err(reason) => (Err(reason), Outputs::default()),
+            Err(reason) => (Err(reason.to_string()), Outputs::default()),
         };
         let Outputs { scored, hidden, failed, .. } = rest;
         Self { step, sampled, scored, hidden, failed, elapsed, in_kernels }
@@ -214,12 +215,13 @@ impl StepPlan {
 
 impl Span {
     /// Returns how many draft tokens the span confirms. Drafts are its inputs behind the first one; `sampled` are the
-    /// tokens that were sampled of its rows, one of each from the first on. A draft is right if the row before it samples
-    /// it and all drafts before are right. So `accepted + 1` sampled tokens count, and the KV of as many inputs; the next
-    /// span begins behind those.
+    /// tokens that were sampled of its rows, one of each from the first on. A draft is right if the row before it
+    /// samples it and all drafts before are right. So `accepted + 1` sampled tokens count, and the KV of as many
+    /// inputs; the next span begins behind those.
     ///
-    /// The tokens are those of a run without drafts (Leviathan et al., "Fast inference from transformers via speculative
-    /// decoding", 2023, with samples that are functions of the logits in place of the rejection step).
+    /// The tokens are those of a run without drafts. Source: Leviathan et al., "Fast inference from transformers via
+    /// speculative decoding", 2023. A sample is a function of the logits here, so it takes the place of their
+    /// rejection.
     pub fn accepted(&self, sampled: &[Token]) -> usize {
         let drafts = self.inputs.iter().skip(1).zip(sampled);
         drafts.take_while(|&(&draft, &token)| draft == Input::Token(token)).count()

@@ -1,8 +1,8 @@
-//! Masks on their way from the host to the thread that samples. A plan says which of its samples have one; the mask itself
-//! may come until sampling begins, since it may depend on a token of the step before.
+//! Masks on their way from the host to the thread that samples. A plan says which of its samples have one; the mask
+//! itself may come until sampling begins, since it may depend on a token of the step before.
 
 use crate::device::{MaskError, STEPS_IN_FLIGHT_MAX};
-use crate::plan_thread::lock;
+use crate::locks::lock;
 use domain::StepId;
 use domain::plan::{Mask, Sample, StepPlan, TokenSet};
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl MaskBoard {
         }
     }
 
-    /// Lets nobody wait any more.
+    /// Ends all waits for masks, now and later.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();

@@ -199,8 +199,8 @@ pub trait Ops {
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
 
     /// The last [`Ops::rms_norm`], of the rows of the micro-batch of which something is wanted. `out` has the axis of
-    /// logits, and gets the rows whose logits are. `scratch` has that of micro-batches, and may be what is added: rows whose
-    /// hidden states are wanted are normed into it and added up.
+    /// logits, and gets the rows whose logits are. `scratch` has that of micro-batches, and may be what is added: rows
+    /// whose hidden states are wanted are normed into it and added up.
     fn last_norm(&mut self, args: NormArgs, scratch: Buffer) -> OpsResult;
 
     /// Logits of all rows whose logits are wanted, scaled and capped.

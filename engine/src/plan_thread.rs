@@ -7,6 +7,7 @@
 use crate::check::Checker;
 use crate::clock::now;
 use crate::device::{MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
+use crate::locks::lock;
 use crate::masks::{MASKS_WAIT_MAX, MaskBoard};
 use domain::StepId;
 use domain::plan::{Mask, StepOutput, StepPlan};
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use threads::Doing;
@@ -199,9 +200,4 @@ fn failed(step: StepId, reason: String, elapsed: Duration) -> StepOutput {
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     format!("a step panicked: {}", said.unwrap_or("without a message"))
-}
-
-/// Locks what no panic leaves half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

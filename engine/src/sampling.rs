@@ -1,8 +1,8 @@
 //! Sampling: from a row of logits to a token.
 //!
-//! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; the mask of a grammar;
-//! stop tokens masked while `index < min_tokens`; repetition, then frequency and presence penalties; temperature;
-//! `top_k`, `top_p`, `min_p`; then one draw.
+//! The order is that of Hugging Face and vLLM: log probabilities of the row as it is; `logit_bias`; the mask of a
+//! grammar; stop tokens masked while `index < min_tokens`; repetition, then frequency and presence penalties;
+//! temperature; `top_k`, `top_p`, `min_p`; then one draw.
 //!
 //! The token and its log probabilities are a function of the logits and of the [`Sample`], bit for bit. Bias and
 //! penalties are operations in f32, each rounded once. Weights are integers, whose sums do not depend on an order, and
@@ -88,7 +88,8 @@ impl Sampler {
     /// `pending`: the token that [`Sample::pending`] means. `allowed`: the tokens that its mask allows.
     ///
     /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
-    /// history are passed over. Where bias, stop tokens and penalties leave no token at all, they are void; a mask is not.
+    /// history are passed over. Where bias, stop tokens and penalties leave no token at all, they are void; a mask is
+    /// not.
     ///
     /// Errors: [`SampleError`].
     pub fn sample(

@@ -67,8 +67,8 @@ impl Sequence {
         }
     }
 
-    /// Returns what to sample after its last token, for each of `choices`. `row`: where its span has that token; `pending`:
-    /// that token is the one that the step before samples with this number.
+    /// Returns what to sample after its last token, for each of `choices`. `row`: where its span has that token;
+    /// `pending`: that token is the one that the step before samples with this number.
     pub fn samples(&self, key: SeqKey, row: u32, pending: Option<u32>) -> Vec<Sample> {
         let history = self.params.needs_history().then(|| self.tokens.clone());
         let sample = |&choice: &Choice| Sample {

@@ -102,8 +102,8 @@ impl HiddenSum {
         self.sums.iter_mut().zip(&other.sums).for_each(|(sum, other)| *sum = sum.saturating_add(*other));
     }
 
-    /// Returns the mean of the rows; `normalised`: scaled to a length of one, as embeddings are compared. Zeros if there
-    /// are no rows.
+    /// Returns the mean of the rows; `normalised`: scaled to a length of one, as embeddings are compared. Zeros if
+    /// there are no rows.
     pub fn mean(&self, normalised: bool) -> Vec<f32> {
         let unit = 1.0 / (f64::from(self.rows.max(1)) * (1_u64 << HIDDEN_BITS) as f64);
         let mean = self.sums.iter().map(|&sum| sum as f64 * unit);

@@ -147,8 +147,8 @@ impl Batch {
         self.cut(micro_batch_rows);
     }
 
-    /// Adds the rows of a span whose logits are wanted. `first_row`: its first input row; `first_sample`, `first_score`: the
-    /// numbers of its first sample and score among those of the step.
+    /// Adds the rows of a span whose logits are wanted. `first_row`: its first input row; `first_sample`,
+    /// `first_score`: the numbers of its first sample and score among those of the step.
     fn take_logits(&mut self, index: usize, span: &Span, first_row: usize, first_sample: usize, first_score: usize) {
         let (mut samples, mut scores) = (0..0, 0..0);
         loop {

@@ -14,8 +14,9 @@ use super::thread_pool::ThreadPool;
 use super::tiling::Tiling;
 use crate::clock::now;
 use crate::device::DeviceLimits;
+use crate::locks::lock;
 use crate::ops::{Axis, OpsError};
-use crate::plan_thread::{Submitted, lock};
+use crate::plan_thread::Submitted;
 use crate::pool::Pool;
 use crate::sampling::Sampler;
 use crate::timed::Timed;
@@ -116,7 +117,7 @@ impl Leader {
         if computed.is_err() {
             self.previous.clear();
         }
-        StepOutput::new(step, computed.map_err(|error| error.to_string()), elapsed, in_kernels)
+        StepOutput::new(step, computed, elapsed, in_kernels)
     }
 
     fn compute(&mut self, submitted: &Submitted, in_kernels: &mut Duration) -> Result<Outputs, OpsError> {
@@ -191,7 +192,7 @@ impl Leader {
 /// Returns the sums of the `number`-th span of a step that wants hidden states.
 ///
 /// # Safety
-/// The number is below the limit of outputs, and nobody else uses the sums meanwhile.
+/// The number is below the limit of outputs, and nothing else uses the sums meanwhile.
 #[allow(clippy::mut_from_ref)]
 unsafe fn hidden_sums(engine: &Engine, number: usize) -> &mut [i64] {
     let sums = engine.hidden_sums(number);

@@ -45,7 +45,8 @@ pub use thread_pool::{Task, ThreadPool};
 
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, MaskError, PoolMemory, SubmitError};
-use crate::plan_thread::{PlanThread, lock};
+use crate::locks::lock;
+use crate::plan_thread::PlanThread;
 use crate::pool::Pool;
 use crate::timed::OperationTap;
 use domain::plan::{Mask, StepOutput, StepPlan};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 /// Sees the logits that are wanted; for tests and measurements.
 pub trait LogitsTap: Send {
-    /// The logits (`[vocab]`) of sequence `key` at `position`, behind the token there. Called once for each row whose logits
-    /// are wanted, in plan order, on the device's thread.
+    /// The logits (`[vocab]`) of sequence `key` at `position`, behind the token there. Called once for each row whose
+    /// logits are wanted, in plan order, on the device's thread.
     fn logits(&mut self, key: SeqKey, position: u32, logits: &[f32]);
 }
 

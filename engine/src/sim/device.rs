@@ -180,7 +180,7 @@ impl Runner {
         }
         self.torn.store(self.model.torn(), Ordering::Relaxed);
         let elapsed = now().duration_since(begin);
-        StepOutput::new(plan.step, computed.map_err(|error| error.to_string()), elapsed, elapsed)
+        StepOutput::new(plan.step, computed, elapsed, elapsed)
     }
 
     fn compute(&mut self, submitted: &Submitted, course: &Course, begin: Instant) -> Result<Outputs, MadeToFail> {

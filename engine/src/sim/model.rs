@@ -117,12 +117,12 @@ impl SimModel {
         }
     }
 
-    /// What the plan wants of its rows, and the spans that failed alone. Comes after its last layer. `masks`: by the numbers
-    /// of samples; a span fails that lacks one.
+    /// What the plan wants of its rows, and the spans that failed alone. Comes after its last layer. `masks`: by the
+    /// numbers of samples; a span fails that lacks one.
     ///
-    /// The model is certain of what it says: the log probability of a sampled token is 0, and there are no alternatives.
-    /// That of a known token is a number that is made of the tags that the row reads, and so are hidden states, one number
-    /// wide.
+    /// The model is certain of what it says: the log probability of a sampled token is 0, and there are no
+    /// alternatives. That of a known token is a number that is made of the tags that the row reads, and so are hidden
+    /// states, one number wide.
     pub fn outputs(&mut self, plan: &StepPlan, masks: &[Option<Arc<TokenSet>>]) -> Outputs {
         let mut outputs = Outputs { sampled: Vec::with_capacity(plan.samples()), ..Outputs::default() };
         self.previous.clear();

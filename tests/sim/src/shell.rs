@@ -81,7 +81,7 @@ impl Notes {
 /// The end of a step that was submitted behind one that failed: it does not run.
 pub(crate) fn behind_failed(plan: &StepPlan) -> StepOutput {
     let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
-    StepOutput::new(plan.step, Err("the step before it failed".to_owned()), elapsed, in_kernels)
+    StepOutput::new(plan.step, Err("the step before it failed"), elapsed, in_kernels)
 }
 
 /// Cheap to clone; all clones are one.

@@ -45,7 +45,7 @@ impl Step<'_> {
 /// Adds numbers to sums in fixed point.
 ///
 /// # Safety
-/// The columns can be read behind `from` and written behind `sums`, and nobody else uses the sums.
+/// The columns can be read behind `from` and written behind `sums`, and nothing else uses the sums.
 unsafe fn add(sums: *mut i64, from: *const f32, columns: Range<usize>) {
     for column in columns {
         // SAFETY: as the caller says.

@@ -120,7 +120,7 @@ impl Device for Paper {
         let decodes = plan.spans.iter().all(|span| span.key.choice != PROMPT);
         let elapsed = notes.decode.filter(|_| decodes).unwrap_or(ELAPSED);
         let outputs = Outputs { sampled, ..Outputs::default() };
-        Some(StepOutput::new(plan.step, Ok(outputs), elapsed, elapsed))
+        Some(StepOutput::new(plan.step, Ok::<_, String>(outputs), elapsed, elapsed))
     }
 
     fn lost(&self) -> Option<&str> {
