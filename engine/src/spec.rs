@@ -1,7 +1,7 @@
 //! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition
 //! read.
 
-use domain::{Dtype, Encoding, KvGroup, KvLayout, Token};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, Token};
 
 /// Shape and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,8 +209,7 @@ impl ModelSpec {
                 Some(group) => group.layers.push(layer as u16),
                 None => groups.push(KvGroup {
                     layers: vec![layer as u16],
-                    kv_heads: self.kv_heads as u32,
-                    head_dim: self.head_dim as u32,
+                    kind: KvKind::of_heads(self.kv_heads as u32, self.head_dim as u32),
                     window,
                 }),
             }
@@ -222,7 +221,7 @@ impl ModelSpec {
     /// shape.
     pub fn kv_layout(&self, dtype: Dtype, block_tokens: Option<u32>) -> KvLayout {
         let groups = self.kv_groups();
-        let block_tokens = block_tokens.unwrap_or_else(|| KvLayout::default_block_tokens(dtype, &groups));
-        KvLayout { block_tokens, dtype, encoding: Encoding::Exact, groups }
+        let block_tokens = block_tokens.unwrap_or_else(|| ModelLayout::default_block_tokens(dtype, &groups));
+        KvLayout::whole(ModelLayout { block_tokens, dtype, encoding: Encoding::Exact, groups })
     }
 }

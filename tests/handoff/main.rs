@@ -23,7 +23,9 @@ mod tenants;
 
 use device::{Knobs, VOCABULARY, device, expected};
 use domain::session::{Assignment, Failure, ToWorker};
-use domain::{Choice, Dtype, Encoding, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
+use domain::{
+    Choice, Dtype, Encoding, End, Epoch, KvGroup, KvKind, KvLayout, ModelLayout, RequestId, SamplingParams, Token,
+};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,12 +78,17 @@ impl Drop for Cluster {
 
 /// Three layers; with a window, the middle one has it, so that two KV groups are handed off.
 fn options(window: Option<u32>) -> Options {
-    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, 2), window };
     let groups = match window {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    Options::roomy(KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
+    Options::roomy(KvLayout::whole(ModelLayout {
+        block_tokens: 4,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups,
+    }))
 }
 
 /// A request that ends at this token too.

@@ -1,16 +1,15 @@
 use super::*;
-use domain::{Dtype, Encoding, KvGroup};
+use domain::{Dtype, Encoding, KvGroup, KvKind, ModelLayout};
 use proptest::prelude::*;
 
 fn layout(block_tokens: u32, groups: &[(u16, u32, u32, Option<u32>)]) -> KvLayout {
     let group = |&(layers, kv_heads, head_dim, window): &(u16, u32, u32, Option<u32>)| KvGroup {
         layers: (0..layers).collect(),
-        kv_heads,
-        head_dim,
+        kind: KvKind::of_heads(kv_heads, head_dim),
         window,
     };
     let groups = groups.iter().map(group).collect();
-    KvLayout { block_tokens, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups }
+    KvLayout::whole(ModelLayout { block_tokens, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups })
 }
 
 /// The default settings.
@@ -133,7 +132,7 @@ proptest! {
         // A sequence of the context fits next to the reserve and all pins, by what the manager takes for it.
         let whole = sizes.context_tokens.div_ceil(block_tokens);
         for (group, &blocks) in sizes.blocks.iter().enumerate() {
-            let needed = match layout.groups[group].window {
+            let needed = match layout.groups[group].reach() {
                 None => sizes.context_tokens / block_tokens,
                 Some(window) => {
                     let window = (window - 1).div_ceil(block_tokens) + 1;

@@ -41,7 +41,8 @@ fn positions_without_a_token_are_zero() {
     for (from, to) in [(0, 5), (5, 6), (6, 14)] {
         rig.run(vec![rig.span(0, from, &all[from as usize..to])]).0.sampled.expect("the step succeeds");
         for group in 0..rig.device.layout().groups.len() {
-            let head_dim = rig.device.layout().groups[group].head_dim as usize;
+            let layout = rig.device.layout();
+            let head_dim = layout.part(group).bytes() / (layout.block_tokens as usize * size_of::<f32>());
             for part in record(&rig, group, SEQUENCE_BLOCKS - 1).chunks(16 * head_dim) {
                 assert!(part[..to * head_dim].iter().all(|x| x.is_finite() && *x != 0.0));
                 assert!(part[to * head_dim..].iter().all(|x| x.to_bits() == 0));

@@ -5,7 +5,7 @@ use crate::device::PoolMemory;
 use crate::pool::Pool;
 use crate::sim::{Oracle, SimModel, Vocabulary};
 use domain::plan::{BlockCopy, StepPlan};
-use domain::{GroupId, KvLayout, SamplingParams, Token};
+use domain::{GroupId, KvKind, KvLayout, SamplingParams, Token};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -137,8 +137,9 @@ fn copied_records_say_the_same() {
 
 #[test]
 fn a_layout_without_room_for_tags_is_refused() {
-    let mut narrow = layout(None);
-    narrow.groups[0].head_dim = 1;
+    let mut model = layout(None).model().clone();
+    model.groups[0].kind = KvKind::of_heads(1, 1);
+    let narrow = KvLayout::whole(model);
     let pool = || vec![Arc::new(Pool::new(4096).expect("memory")) as Arc<dyn PoolMemory>];
     assert!(SimModel::new(narrow, vocabulary(), pool()).is_none());
     assert!(SimModel::new(layout(Some(4)), vocabulary(), pool()).is_none(), "a pool is missing");

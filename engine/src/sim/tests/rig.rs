@@ -3,7 +3,8 @@
 use crate::sim::Vocabulary;
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
 use domain::{
-    BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token,
+    BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvKind, KvLayout, ModelLayout, RequestId, SamplingParams, SeqKey,
+    StepId, Token,
 };
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ pub(super) const KEY: SeqKey = SeqKey { request: RequestId(1), epoch: Epoch(1), 
 
 /// Three layers; with a window, the middle one has it.
 pub(super) fn layout(window: Option<u32>) -> KvLayout {
-    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, 2), window };
     let groups = match window {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups }
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
 }
 
 /// So many that two tokens are never the same by chance.
