@@ -14,6 +14,8 @@
 //! `t` is the largest number for which all that fits the memory. Both rise with the memory, and `t` is never less than
 //! with equally many blocks for each group. A model without windows has equally many in each group.
 //!
+//! A group of states, of which a sequence needs the last one, is a windowed group of two tokens.
+//!
 //! The reserve and the pins are a share of each group, and come on top of (2) and of what one prompt needs. In a model
 //! in which every group has a window, those with the longest one count as full: there is nothing else to give the rest
 //! to.

@@ -93,7 +93,7 @@ impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
         let random = &mut random;
-        let layout = layout(random);
+        let layout = layout(random, &mut Random::new(seed, 12));
         let size = layout.block_tokens;
         let running_max = random.range(2, 12) as u32;
         let scheduler = SchedulerConfig {
@@ -315,8 +315,16 @@ const PROMPT_MAX: u32 = 60;
 /// Most output tokens.
 const OUTPUT_MAX: u32 = 60;
 
-/// One group of all layers, or two, the second of which has a window.
-fn layout(random: &mut Random) -> KvLayout {
+/// What layers may keep.
+const KINDS: [KvKind; 4] = [
+    KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 },
+    KvKind::Latent { width: 4, rope: 2 },
+    KvKind::State { bytes: 16 },
+    KvKind::State { bytes: 24 },
+];
+
+/// One group of all layers, or two, the second of which has a window. `kinds` draws what they keep.
+fn layout(random: &mut Random, kinds: &mut Random) -> KvLayout {
     let layers = random.range(2, 4) as u16;
     let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, HEAD_DIM), window };
     let groups = if random.chance(600) {
@@ -326,6 +334,9 @@ fn layout(random: &mut Random) -> KvLayout {
         let (even, odd) = (0..layers).partition(|layer| layer % 2 == 0);
         vec![group(even, random.chance(200).then_some(window + 5)), group(odd, Some(window))]
     };
+    let various = kinds.chance(300);
+    let of = |group| if various { KvGroup { kind: kinds.pick(&KINDS), ..group } } else { group };
+    let groups = groups.into_iter().map(of).collect();
     KvLayout::whole(ModelLayout {
         block_tokens: random.pick(&[4, 8]),
         dtype: Dtype::F32,

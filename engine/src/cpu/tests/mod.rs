@@ -5,3 +5,4 @@ mod invariance;
 mod plans;
 pub(super) mod rig;
 mod steps;
+mod widths;

@@ -5,7 +5,7 @@ use crate::checkpoint::CheckpointError;
 use crate::cpu::{CpuModel, Isa, LogitsTap};
 use crate::device::{Device, SubmitError};
 use crate::models::bind::LoadError;
-use crate::spec::QkNorm;
+use crate::spec::{FeedForward, QkNorm};
 use domain::plan::{BlockCopy, Input};
 use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
 use std::sync::Arc;
@@ -224,7 +224,7 @@ fn a_checkpoint_that_does_not_fit_its_config_is_refused_by_name() {
         change(&mut spec);
         CpuModel::load(spec, &files.checkpoint, &mut |_| {}).err().expect("it is refused")
     };
-    match load(|spec| spec.ffn = 100) {
+    match load(|spec| spec.feed_forward[0] = FeedForward::Dense { width: 100 }) {
         LoadError::Shape { name, expected, found } => {
             assert_eq!(name, "model.layers.0.mlp.gate_proj.weight");
             assert_eq!((expected, found), (vec![100, 64], vec![160, 64]));

@@ -24,6 +24,17 @@ pub(super) fn layout(window: Option<u32>) -> KvLayout {
     KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
 }
 
+/// Five layers of three groups: heads whose values are wider than their keys, latents, and states.
+pub(super) fn layout_of_all_kinds() -> KvLayout {
+    let group = |layers: Vec<u16>, kind| KvGroup { layers, kind, window: None };
+    let groups = vec![
+        group(vec![0, 3], KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 }),
+        group(vec![1], KvKind::Latent { width: 6, rope: 2 }),
+        group(vec![2, 4], KvKind::State { bytes: 40 }),
+    ];
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
+}
+
 /// So many that two tokens are never the same by chance.
 pub(super) const TOKENS: u32 = 1 << 31;
 
