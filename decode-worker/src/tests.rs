@@ -5,8 +5,8 @@ use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::{Assignment, Failure, FromWorker, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
-    BlockId, Choice, Dtype, Encoding, Epoch, Generation, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord,
-    RequestId, SamplingParams, Time, WorkerId,
+    BlockId, Choice, Dtype, Encoding, Epoch, Generation, Incarnation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout,
+    ProgressWord, RequestId, SamplingParams, Time, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::FetchState;
@@ -114,8 +114,13 @@ fn machine() -> Machine {
 
 /// A worker in this network, for a router of which so many bytes may wait.
 fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
-    let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
-    let layout = KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+    let group = KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 2), window: None };
+    let layout = KvLayout::whole(ModelLayout {
+        block_tokens: 4,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![group],
+    });
     let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![16] };
     let config = WorkerConfig {
         id: WorkerId(11),

@@ -1,10 +1,15 @@
 //! How records are kept in the tiers below the device, and may travel: as they are, or smaller, with one byte for
 //! each number.
 //!
-//! A smaller record is `[layer][kv_head][k|v]` too. Of each of these come first the scales of its groups,
-//! little-endian `f32`, then the codes, `[token][head_dim]`, a byte each. A group is the numbers of
-//! [`GROUP_TOKENS`] consecutive tokens, or of those that are left; a number is the value of its code times the
-//! scale of its group. So a layer slice is contiguous here as well, and a range of heads in it is one piece.
+//! A smaller record has the same order. Of each section of it come first the scales of its groups, little-endian
+//! `f32`, then the codes, a byte for each number; a number is the value of its code times the scale of its group. So a
+//! layer slice is contiguous here as well, and a range of heads in it is one piece.
+//!
+//! | kind | sections | groups |
+//! | --- | --- | --- |
+//! | `Heads` | the keys of a head, and its values | [`GROUP_TOKENS`] consecutive tokens, or those that are left |
+//! | `Latent` | the latent of a token, and its rotated key | all of a section |
+//! | `State` | not encoded: it stays as it is | |
 //!
 //! What is finite comes back finite and about as it was, zeros as zeros. A group with an infinity in it, or with
 //! what is no number, comes back as no numbers at all: what is broken does not get to look sound. What comes back
@@ -64,39 +69,69 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// The keys, or the values, of one head in one layer of a block: what is encoded by itself. A layer slice is some
-/// of them, one behind the other, and so are a record and a pool.
+/// Numbers that are encoded by themselves: the keys of a head, say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Section {
+    pub(crate) numbers: usize,
+    /// Numbers of a group, which share a scale; above 0 where there are numbers.
+    pub(crate) group: usize,
+}
+
+impl Section {
+    fn scales_bytes(self) -> usize {
+        if self.numbers == 0 { 0 } else { self.numbers.div_ceil(self.group) * SCALE }
+    }
+
+    fn stored_bytes(self) -> usize {
+        self.scales_bytes() + self.numbers
+    }
+}
+
+/// Sections of a part, at most: keys and values, or a latent and a rotated key.
+const SECTIONS: usize = 2;
+
+/// The smallest piece of a layer slice that can be encoded by itself. A layer slice is some of them, one behind the
+/// other, and so are a record and a pool: the keys, or the values, of one head; both, where they differ in width; the
+/// latent of a token; a state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KvPart {
+    bytes: usize,
     dtype: Dtype,
     encoding: Encoding,
-    numbers: usize,
-    /// Numbers of a group.
-    group: usize,
+    /// In their order; those that there are not have no numbers. All of an opaque part.
+    sections: [Section; SECTIONS],
 }
 
 impl KvPart {
-    /// Parts of `numbers` numbers, of which `group` share a scale.
-    pub(crate) fn new(dtype: Dtype, encoding: Encoding, numbers: usize, group: usize) -> Self {
-        Self { dtype, encoding, numbers, group }
+    /// Parts of these sections.
+    pub(crate) fn new(dtype: Dtype, encoding: Encoding, of: &[Section]) -> Self {
+        let mut sections = [Section::default(); SECTIONS];
+        sections[..of.len()].copy_from_slice(of);
+        let numbers: usize = of.iter().map(|section| section.numbers).sum();
+        Self { bytes: numbers * dtype.bytes(), dtype, encoding, sections }
+    }
+
+    /// Parts of so many bytes that stay as they are, whatever the encoding of others.
+    pub(crate) fn opaque(bytes: usize) -> Self {
+        Self { bytes, dtype: Dtype::F32, encoding: Encoding::Exact, sections: [Section::default(); SECTIONS] }
     }
 
     /// Returns the bytes of one on the device.
     pub fn bytes(self) -> usize {
-        self.numbers * self.dtype.bytes()
+        self.bytes
     }
 
     /// Bytes of one that is encoded.
     pub fn stored_bytes(self) -> usize {
         match self.encoding {
             Encoding::Exact => self.bytes(),
-            Encoding::Int8 | Encoding::Fp8 => self.scales_bytes() + self.numbers,
+            Encoding::Int8 | Encoding::Fp8 => self.sections.into_iter().map(Section::stored_bytes).sum(),
         }
     }
 
     /// Bytes of as many parts as have `bytes` on the device, encoded.
     pub fn stored_bytes_of(self, bytes: usize) -> usize {
-        bytes / self.bytes() * self.stored_bytes()
+        bytes / self.bytes().max(1) * self.stored_bytes()
     }
 
     /// Returns how they are encoded.
@@ -107,7 +142,8 @@ impl KvPart {
     /// Tells parts apart that two ends must not mix.
     pub fn fingerprint(self) -> u32 {
         let mut hasher = blake3::Hasher::new();
-        for word in [self.dtype as u64, self.encoding as u64, self.numbers as u64, self.group as u64] {
+        let sections = self.sections.into_iter().flat_map(|section| [section.numbers as u64, section.group as u64]);
+        for word in [self.bytes as u64, self.dtype as u64, self.encoding as u64].into_iter().chain(sections) {
             hasher.update(&word.to_le_bytes());
         }
         u32::from_le_bytes(hasher.finalize().as_bytes()[..4].try_into().expect("a digest has 32 bytes"))
@@ -142,12 +178,8 @@ impl KvPart {
     }
 
     fn check(self, parts: &[u8], stored: &[u8]) {
-        assert!(parts.len().is_multiple_of(self.bytes()), "whole parts of {} bytes", self.bytes());
+        assert!(parts.len().is_multiple_of(self.bytes().max(1)), "whole parts of {} bytes", self.bytes());
         assert_eq!(stored.len(), self.stored_bytes_of(parts.len()), "the same parts, {}", self.encoding);
-    }
-
-    fn scales_bytes(self) -> usize {
-        self.numbers.div_ceil(self.group) * SCALE
     }
 }
 
@@ -219,25 +251,47 @@ fn decode_in<C: Code>(part: KvPart, stored: &[u8], parts: &mut [u8]) {
 
 #[inline(always)]
 fn encode_parts<N: Number, C: Code>(part: KvPart, parts: &[u8], stored: &mut [u8]) {
-    let parts = N::Bytes::split(parts).chunks_exact(part.numbers);
-    for (numbers, stored) in parts.zip(stored.chunks_exact_mut(part.stored_bytes())) {
-        let (scales, codes) = stored.split_at_mut(part.scales_bytes());
-        let groups = numbers.chunks(part.group).zip(codes.chunks_mut(part.group));
-        for ((numbers, codes), scale) in groups.zip(scales.as_chunks_mut::<SCALE>().0) {
-            *scale = encode_group::<N, C>(numbers, codes).to_le_bytes();
+    let parts = parts.chunks_exact(part.bytes());
+    for (mut numbers, mut stored) in parts.zip(stored.chunks_exact_mut(part.stored_bytes())) {
+        for section in part.sections {
+            let (these, others) = numbers.split_at(section.numbers * size_of::<N::Bytes>());
+            let (kept, rest) = stored.split_at_mut(section.stored_bytes());
+            encode_section::<N, C>(section, these, kept);
+            (numbers, stored) = (others, rest);
         }
     }
 }
 
 #[inline(always)]
+fn encode_section<N: Number, C: Code>(section: Section, numbers: &[u8], stored: &mut [u8]) {
+    let (scales, codes) = stored.split_at_mut(section.scales_bytes());
+    let group = section.group.max(1);
+    let groups = N::Bytes::split(numbers).chunks(group).zip(codes.chunks_mut(group));
+    for ((numbers, codes), scale) in groups.zip(scales.as_chunks_mut::<SCALE>().0) {
+        *scale = encode_group::<N, C>(numbers, codes).to_le_bytes();
+    }
+}
+
+#[inline(always)]
 fn decode_parts<N: Number, C: Code>(part: KvPart, stored: &[u8], parts: &mut [u8]) {
-    let parts = N::Bytes::split_mut(parts).chunks_exact_mut(part.numbers);
-    for (numbers, stored) in parts.zip(stored.chunks_exact(part.stored_bytes())) {
-        let (scales, codes) = stored.split_at(part.scales_bytes());
-        let groups = numbers.chunks_mut(part.group).zip(codes.chunks(part.group));
-        for ((numbers, codes), &scale) in groups.zip(scales.as_chunks::<SCALE>().0) {
-            decode_group::<N, C>(f32::from_le_bytes(scale), codes, numbers);
+    let parts = parts.chunks_exact_mut(part.bytes());
+    for (mut numbers, mut stored) in parts.zip(stored.chunks_exact(part.stored_bytes())) {
+        for section in part.sections {
+            let (these, others) = numbers.split_at_mut(section.numbers * size_of::<N::Bytes>());
+            let (kept, rest) = stored.split_at(section.stored_bytes());
+            decode_section::<N, C>(section, kept, these);
+            (numbers, stored) = (others, rest);
         }
+    }
+}
+
+#[inline(always)]
+fn decode_section<N: Number, C: Code>(section: Section, stored: &[u8], numbers: &mut [u8]) {
+    let (scales, codes) = stored.split_at(section.scales_bytes());
+    let group = section.group.max(1);
+    let groups = N::Bytes::split_mut(numbers).chunks_mut(group).zip(codes.chunks(group));
+    for ((numbers, codes), &scale) in groups.zip(scales.as_chunks::<SCALE>().0) {
+        decode_group::<N, C>(f32::from_le_bytes(scale), codes, numbers);
     }
 }
 

@@ -1,16 +1,38 @@
 //! Record layout: where in a block's bytes each layer, head and token lies. The one definition of it.
 //!
-//! A record is `[layer][kv_head][k|v][token][head_dim]`, little endian, and has the same bytes on every device and
-//! on the wire. A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece.
-//! The tiers below the device keep it as its [`Encoding`] says.
+//! A model has KV groups; each is of one kind ([`KvKind`]). A record is the KV of one block in one group, one slice
+//! per layer, little endian, with the same bytes on every device and on the wire:
+//!
+//! | kind | slice of a layer |
+//! | --- | --- |
+//! | `Heads` | `[head]`, each `[token][k_dim]` of keys, then `[token][v_dim]` of values |
+//! | `Latent` | `[token]`, each `[width]` of latents, then `[rope]` of rotated keys |
+//! | `State` | what the layer keeps of all tokens up to the end of the block, as the device wrote it |
+//!
+//! A layer slice is contiguous; inside it the heads are in order, so a range of heads is one piece.
+//!
+//! [`ModelLayout`] is of the whole model, and its fingerprint is what workers agree on. A [`Shard`] is what one rank
+//! holds of it, and [`KvLayout`] is both: it says how large records, slices and pools of the rank are. The tiers below
+//! the device keep a record as its [`Encoding`] says.
 
-use crate::dtype::Dtype;
-use crate::encoding::{Encoding, GROUP_TOKENS, KvPart};
-use serde::{Deserialize, Serialize};
-use std::ops::Range;
+mod kind;
+mod model;
+mod shard;
+#[cfg(test)]
+mod tests;
 
-/// Version of the layout; part of block identity.
-const LAYOUT_VERSION: u64 = 1;
+pub use kind::{KvGroup, KvKind};
+pub use model::ModelLayout;
+pub use shard::Shard;
+
+use crate::encoding::{Encoding, KvPart};
+use std::ops::{Deref, Range};
+
+/// Version of the layout; part of every fingerprint, and of what tiers outlive a process with.
+///
+/// 2: keys and values have widths of their own, latents and states are kinds, the rank's shard is told apart from the
+/// model. 1: heads of one width.
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Smallest layer slice that is worth a read of its own, in bytes.
 pub const SLICE_BYTES_MIN: usize = 16 * 1024;
@@ -19,54 +41,72 @@ pub const BLOCK_TOKENS_DEFAULT: u32 = 16;
 /// Tokens per block are not raised beyond this to reach [`SLICE_BYTES_MIN`].
 pub const BLOCK_TOKENS_MAX: u32 = 64;
 
-/// The layers that share a cache shape.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct KvGroup {
-    /// Model layers of this group, rising. The record holds them in this order.
-    pub layers: Vec<u16>,
-    /// KV heads per layer.
-    pub kv_heads: u32,
-    /// Numbers per head.
-    pub head_dim: u32,
-    /// Sliding window in tokens: position `p` attends to `p - window + 1 ..= p`. `None`: full attention.
-    pub window: Option<u32>,
+/// What a rank holds of a model's cache. Dereferences to the model's layout; the sizes here are the rank's.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KvLayout {
+    model: ModelLayout,
+    shard: Shard,
 }
 
-/// The cache shape of a model on a worker.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct KvLayout {
-    /// Tokens per block.
-    pub block_tokens: u32,
-    /// Number format of the pool.
-    pub dtype: Dtype,
-    /// How records are kept in the tiers below the device.
-    pub encoding: Encoding,
-    /// The KV groups; a [`crate::GroupId`] is an index into them.
-    pub groups: Vec<KvGroup>,
+impl Deref for KvLayout {
+    type Target = ModelLayout;
+
+    fn deref(&self) -> &ModelLayout {
+        &self.model
+    }
 }
 
 impl KvLayout {
-    /// Returns the default `block_tokens` for these groups: 16, doubled while a layer slice stays under 16 KiB, 64 at
-    /// most.
-    pub fn default_block_tokens(dtype: Dtype, groups: &[KvGroup]) -> u32 {
-        let per_token =
-            groups.iter().map(|g| (g.kv_heads * g.head_dim * 2) as usize * dtype.bytes()).min().unwrap_or(1);
-        let mut tokens = BLOCK_TOKENS_DEFAULT;
-        while tokens < BLOCK_TOKENS_MAX && per_token * (tokens as usize) < SLICE_BYTES_MIN {
-            tokens *= 2;
-        }
-        tokens
+    /// Returns the layout of a rank that holds all of the model.
+    pub fn whole(model: ModelLayout) -> Self {
+        let shard = Shard::whole(&model);
+        Self { model, shard }
+    }
+
+    /// Returns the layout of a rank that holds this shard. `None`: it is none of the model.
+    pub fn of(model: ModelLayout, shard: Shard) -> Option<Self> {
+        shard.is_of(&model).then_some(Self { model, shard })
+    }
+
+    /// Returns the same, kept in another encoding below the device.
+    pub fn with_encoding(self, encoding: Encoding) -> Self {
+        Self { model: ModelLayout { encoding, ..self.model }, ..self }
+    }
+
+    /// Returns the layout of the whole model.
+    pub fn model(&self) -> &ModelLayout {
+        &self.model
+    }
+
+    /// Returns what this rank holds of it.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// Returns whether this rank holds all of the model.
+    pub fn is_whole(&self) -> bool {
+        self.shard == Shard::whole(&self.model)
+    }
+
+    /// Returns the model layers of group `group` that this rank holds, rising. Its record holds them in this order.
+    pub fn held_layers(&self, group: usize) -> &[u16] {
+        &self.model.groups[group].layers[self.layer_places(group)]
+    }
+
+    /// Returns which layers of the group's, by their place in it, this rank holds.
+    fn layer_places(&self, group: usize) -> Range<usize> {
+        let place = |layer| self.model.groups[group].layers.partition_point(|&other| other < layer);
+        place(self.shard.layers.start)..place(self.shard.layers.end)
     }
 
     /// Returns the bytes of one layer slice of a block of group `group`.
     pub fn slice_bytes(&self, group: usize) -> usize {
-        let g = &self.groups[group];
-        (g.kv_heads * 2 * self.block_tokens * g.head_dim) as usize * self.dtype.bytes()
+        self.model.head_bytes(group) * self.shard.heads[group].len()
     }
 
     /// Returns the bytes of a record (all layer slices of a block) of group `group`.
     pub fn record_bytes(&self, group: usize) -> usize {
-        self.slice_bytes(group) * self.groups[group].layers.len()
+        self.slice_bytes(group) * self.layer_places(group).len()
     }
 
     /// Returns where in the record of group `group` the slice of its `index`-th layer lies.
@@ -75,19 +115,19 @@ impl KvLayout {
         index * bytes..(index + 1) * bytes
     }
 
-    /// Returns the number of model layers over all groups.
-    pub fn layers(&self) -> usize {
-        self.groups.iter().map(|g| g.layers.len()).sum()
+    /// Returns where in a record of a rank that holds all of the model the slices of this rank lie, in their order.
+    /// Shards that divide a model divide its records so.
+    pub fn ranges_in_whole(&self, group: usize) -> impl Iterator<Item = Range<usize>> {
+        let head_bytes = self.model.head_bytes(group);
+        let layer_bytes = head_bytes * self.model.groups[group].kind.heads() as usize;
+        let heads = &self.shard.heads[group];
+        let (begin, end) = (heads.start as usize * head_bytes, heads.end as usize * head_bytes);
+        self.layer_places(group).map(move |layer| layer * layer_bytes + begin..layer * layer_bytes + end)
     }
 
-    /// Returns the KV bytes of one token over all groups.
+    /// Returns the KV bytes of one token over all groups; of states the share of a token in those of a block.
     pub fn token_bytes(&self) -> usize {
         (0..self.groups.len()).map(|g| self.record_bytes(g)).sum::<usize>() / self.block_tokens as usize
-    }
-
-    /// Returns the first position that a query at `position` attends to in group `group`.
-    pub fn window_start(&self, group: usize, position: u32) -> u32 {
-        self.groups[group].window.map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
     /// Returns the bytes of a record of group `group` in the tiers below the device.
@@ -127,28 +167,25 @@ impl KvLayout {
 
     /// Returns what records of group `group` are made of.
     pub fn part(&self, group: usize) -> KvPart {
-        let head_dim = self.groups[group].head_dim as usize;
-        let numbers = self.block_tokens as usize * head_dim;
-        KvPart::new(self.dtype, self.encoding, numbers, GROUP_TOKENS as usize * head_dim)
+        let ModelLayout { block_tokens, dtype, encoding, .. } = self.model;
+        self.model.groups[group].kind.part(block_tokens, dtype, encoding)
     }
 
-    /// Tells layouts apart that two workers must not mix. Equal on every machine for equal layouts.
-    pub fn fingerprint(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new();
-        let mut word = |value: u64| {
-            hasher.update(&value.to_le_bytes());
-        };
-        word(LAYOUT_VERSION);
-        word(self.block_tokens.into());
-        word(self.dtype as u64);
-        word(self.encoding as u64);
-        for group in &self.groups {
-            word(group.layers.len() as u64);
-            group.layers.iter().for_each(|&layer| word(layer.into()));
-            word(group.kv_heads.into());
-            word(group.head_dim.into());
-            word(group.window.map_or(u64::MAX, u64::from));
-        }
-        u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("a digest has 32 bytes"))
+    /// Tells records apart that must not be taken for each other: by the model's fingerprint, and by what the rank
+    /// holds of it. Equal on every machine for equal layouts.
+    pub fn records_fingerprint(&self) -> u64 {
+        let shard = &self.shard;
+        let heads = shard.heads.iter().flat_map(|heads| [heads.start.into(), heads.end.into()]);
+        let layers = [shard.layers.start.into(), shard.layers.end.into()];
+        digest([self.model.fingerprint()].into_iter().chain(layers).chain(heads))
     }
+}
+
+/// Returns 64 bits of a digest over these words.
+fn digest(words: impl Iterator<Item = u64>) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    words.for_each(|word| {
+        hasher.update(&word.to_le_bytes());
+    });
+    u64::from_le_bytes(hasher.finalize().as_bytes()[..8].try_into().expect("a digest has 32 bytes"))
 }

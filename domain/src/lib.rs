@@ -33,7 +33,7 @@ pub use end::{End, Ender, Finish};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,
 };
-pub use layout::{KvGroup, KvLayout};
+pub use layout::{KvGroup, KvKind, KvLayout, LAYOUT_VERSION, ModelLayout, Shard};
 pub use phases::{PHASES_MAX, Phase, PhaseKind, Phases};
 pub use progress::ProgressWord;
 pub use request::{Request, SamplingParams};

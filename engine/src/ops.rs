@@ -141,6 +141,8 @@ pub struct QkvArgs {
 /// Operands of [`Ops::mlp`].
 #[derive(Clone, Copy, Debug)]
 pub struct MlpArgs {
+    /// The layer.
+    pub layer: u16,
     /// The norm before it.
     pub norm: NormArgs,
     /// Gate and up projections, fused in this order.
@@ -193,7 +195,7 @@ pub trait Ops {
     fn attention(&mut self, layer: u16, queries: Buffer) -> OpsResult;
 
     /// `gate = activation(gate) * up`.
-    fn gated(&mut self, gate_up: Buffer) -> OpsResult;
+    fn gated(&mut self, layer: u16, gate_up: Buffer) -> OpsResult;
 
     /// Sum over the ranks of a tensor-parallel group, in place; nothing on a single rank.
     fn all_reduce(&mut self, x: Buffer) -> OpsResult;
@@ -223,7 +225,7 @@ pub trait Ops {
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         self.linear(args.gate_up, args.norm.out, args.gate_up_out)?;
-        self.gated(args.gate_up_out)?;
+        self.gated(args.layer, args.gate_up_out)?;
         self.linear(args.down, args.gate_up_out, args.out)?;
         self.all_reduce(args.out)
     }

@@ -1,7 +1,7 @@
 //! What a decoder-only model is, after config.json was understood: plain data that a device and a model definition
 //! read.
 
-use domain::{Dtype, Encoding, KvGroup, KvLayout, Token};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, Token};
 
 /// Shape and constants of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,8 @@ pub struct ModelSpec {
     pub kv_heads: usize,
     /// Numbers per head; need not be `hidden / heads`.
     pub head_dim: usize,
-    /// Width of the feed-forward.
-    pub ffn: usize,
+    /// Feed-forward of each layer.
+    pub feed_forward: Vec<FeedForward>,
     /// Where a layer's norms stand.
     pub norms: NormPlacement,
     /// Added to the mean square in RMS norms.
@@ -60,14 +60,58 @@ pub struct ModelSpec {
     pub logits_scale: f32,
     /// Soft cap of logits, after their scale.
     pub logits_cap: Option<f32>,
-    /// Sliding window of each layer, in tokens; `None`: full attention.
-    pub windows: Vec<Option<u32>>,
+    /// Attention of each layer.
+    pub attention: Vec<Attention>,
     /// Number format of the weights (of most of them, where they are mixed).
     pub dtype: Dtype,
     /// Tokens that end a sequence (config.json and generation_config.json).
     pub eos: Vec<Token>,
     /// Token that begins a sequence, where the model has one.
     pub bos: Option<Token>,
+}
+
+/// What a layer attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// All tokens before.
+    Full,
+    /// The last tokens, itself included; at least one.
+    Window(u32),
+}
+
+impl Attention {
+    /// Returns the window in tokens. `None`: there is none.
+    pub fn window(self) -> Option<u32> {
+        match self {
+            Self::Full => None,
+            Self::Window(tokens) => Some(tokens),
+        }
+    }
+}
+
+impl From<Option<u32>> for Attention {
+    /// Takes a window in tokens; `None`: full attention.
+    fn from(window: Option<u32>) -> Self {
+        window.map_or(Self::Full, Self::Window)
+    }
+}
+
+/// The part of a layer after attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedForward {
+    /// Gate, up and down projections that all tokens take.
+    Dense {
+        /// Outputs of gate and up.
+        width: usize,
+    },
+}
+
+impl FeedForward {
+    /// Returns the outputs of gate and up.
+    pub fn width(self) -> usize {
+        let Self::Dense { width } = self;
+        width
+    }
 }
 
 /// Where a layer has RMS norms over the width of the residual stream.
@@ -201,18 +245,26 @@ impl Rope {
 }
 
 impl ModelSpec {
-    /// Returns the KV groups of the model: layers with the same window share one, in order of first appearance.
+    /// Returns the sliding window of each layer, in tokens; `None`: full attention.
+    pub fn windows(&self) -> Vec<Option<u32>> {
+        self.attention.iter().map(|attention| attention.window()).collect()
+    }
+
+    /// Returns the width of the widest feed-forward.
+    pub fn feed_forward_width_max(&self) -> usize {
+        self.feed_forward.iter().map(|feed_forward| feed_forward.width()).max().unwrap_or(0)
+    }
+
+    /// Returns the KV groups of the model: layers that keep the same of their tokens, for as long, share one, in order
+    /// of first appearance.
     pub fn kv_groups(&self) -> Vec<KvGroup> {
         let mut groups: Vec<KvGroup> = Vec::new();
-        for (layer, &window) in self.windows.iter().enumerate() {
-            match groups.iter_mut().find(|group| group.window == window) {
-                Some(group) => group.layers.push(layer as u16),
-                None => groups.push(KvGroup {
-                    layers: vec![layer as u16],
-                    kv_heads: self.kv_heads as u32,
-                    head_dim: self.head_dim as u32,
-                    window,
-                }),
+        for (layer, attention) in (0..).zip(&self.attention) {
+            let kind = KvKind::of_heads(self.kv_heads as u32, self.head_dim as u32);
+            let window = attention.window();
+            match groups.iter_mut().find(|group| (group.kind, group.window) == (kind, window)) {
+                Some(group) => group.layers.push(layer),
+                None => groups.push(KvGroup { layers: vec![layer], kind, window }),
             }
         }
         groups
@@ -222,7 +274,7 @@ impl ModelSpec {
     /// shape.
     pub fn kv_layout(&self, dtype: Dtype, block_tokens: Option<u32>) -> KvLayout {
         let groups = self.kv_groups();
-        let block_tokens = block_tokens.unwrap_or_else(|| KvLayout::default_block_tokens(dtype, &groups));
-        KvLayout { block_tokens, dtype, encoding: Encoding::Exact, groups }
+        let block_tokens = block_tokens.unwrap_or_else(|| ModelLayout::default_block_tokens(dtype, &groups));
+        KvLayout::whole(ModelLayout { block_tokens, dtype, encoding: Encoding::Exact, groups })
     }
 }

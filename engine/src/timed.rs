@@ -107,8 +107,8 @@ impl<O: Ops, R: Fn(Linear) -> LinearRole> Ops for Timed<'_, O, R> {
         self.time(Operation::Attention, |ops| ops.attention(layer, queries))
     }
 
-    fn gated(&mut self, gate_up: Buffer) -> OpsResult {
-        self.time(Operation::Gated, |ops| ops.gated(gate_up))
+    fn gated(&mut self, layer: u16, gate_up: Buffer) -> OpsResult {
+        self.time(Operation::Gated, |ops| ops.gated(layer, gate_up))
     }
 
     fn all_reduce(&mut self, x: Buffer) -> OpsResult {

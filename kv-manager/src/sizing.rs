@@ -14,6 +14,8 @@
 //! `t` is the largest number for which all that fits the memory. Both rise with the memory, and `t` is never less than
 //! with equally many blocks for each group. A model without windows has equally many in each group.
 //!
+//! A group of states, of which a sequence needs the last one, is a windowed group of two tokens.
+//!
 //! The reserve and the pins are a share of each group, and come on top of (2) and of what one prompt needs. In a model
 //! in which every group has a window, those with the longest one count as full: there is nothing else to give the rest
 //! to.
@@ -127,8 +129,8 @@ impl PoolDemand<'_> {
 
     /// Returns what the group is to have. `None`: it takes what the others leave.
     fn windowed(&self, group: usize) -> Option<Windowed> {
-        let longest = self.layout.groups.iter().map(|group| group.window.unwrap_or(u32::MAX)).max();
-        let window = self.layout.groups[group].window.filter(|&window| Some(window) != longest)?;
+        let longest = self.layout.groups.iter().map(|group| group.reach().unwrap_or(u32::MAX)).max();
+        let window = self.layout.groups[group].reach().filter(|&window| Some(window) != longest)?;
         let window = u64::from(window_blocks(window, self.layout.block_tokens));
         let context = u64::from(self.context.div_ceil(self.layout.block_tokens));
         let (running, prompts) = (u64::from(self.running_max), u64::from(self.prompts_max.min(self.running_max)));
@@ -143,14 +145,14 @@ impl PoolDemand<'_> {
     fn context(&self, group: usize, blocks: u32) -> u32 {
         let usable = self.usable(blocks);
         let is_any_length =
-            self.layout.groups[group].window.is_some() && u64::from(usable) >= self.prompt_blocks(group);
+            self.layout.groups[group].reach().is_some() && u64::from(usable) >= self.prompt_blocks(group);
         let tokens = if is_any_length { u32::MAX } else { usable.saturating_mul(self.layout.block_tokens) };
         tokens.min(self.context)
     }
 
     /// Returns the most blocks that a prompt in progress has at once in a group with a window.
     fn prompt_blocks(&self, group: usize) -> u64 {
-        let window = self.layout.groups[group].window.unwrap_or(u32::MAX);
+        let window = self.layout.groups[group].reach().unwrap_or(u32::MAX);
         2 * u64::from(window_blocks(window, self.layout.block_tokens)) + self.chunk_blocks()
     }
 

@@ -9,7 +9,9 @@ use counting::count;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
 use domain::session::{Assignment, Submit, ToWorker};
-use domain::{BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvLayout, LeaseId, SamplingParams};
+use domain::{
+    BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout, SamplingParams,
+};
 use prefill_worker::Prefill;
 use tests::cluster::{Asked, prompt};
 use tests::rig::{PEER, Rig};
@@ -18,8 +20,13 @@ use tests::rig::{PEER, Rig};
 const SIZE: u32 = 16;
 
 fn layout() -> KvLayout {
-    let group = KvGroup { layers: vec![0, 1], kv_heads: 1, head_dim: 2, window: None };
-    KvLayout { block_tokens: SIZE, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] }
+    let group = KvGroup { layers: vec![0, 1], kind: KvKind::of_heads(1, 2), window: None };
+    KvLayout::whole(ModelLayout {
+        block_tokens: SIZE,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![group],
+    })
 }
 
 /// Sequences that decode at once.

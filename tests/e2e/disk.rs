@@ -7,9 +7,10 @@ use crate::server::{Server, baton, drained, until};
 use serde_json::json;
 use std::fs;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Conversations, together several times what the device holds.
 pub(crate) const ASKS: u32 = 12;
@@ -76,8 +77,12 @@ fn moved(server: &Server, result: &str) -> f64 {
 /// The files with the records of all workers.
 fn records(folder: &Folder) -> Vec<PathBuf> {
     let tier = folder.path("tier");
-    let workers = fs::read_dir(Path::new(&tier)).expect("the tier is there");
-    workers.map(|worker| worker.expect("it can be read").path().join("records")).collect()
+    let inside = |folder: &Path| {
+        let entries = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it can be read").path());
+        entries.filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    let workers = inside(Path::new(&tier));
+    workers.iter().flat_map(|worker| inside(worker)).map(|home| home.join("records")).collect()
 }
 
 #[test]
@@ -198,6 +203,48 @@ fn a_service_starts_without_a_disk_that_fails() {
     assert!(server.log().contains("a tier is off"), "{}", server.log());
     assert_eq!(round(&server, &expected), 0);
     round(&server, &expected);
+    server.settled();
+}
+
+/// A folder that release 0.2.0 wrote: it stays as it is, is told with its bytes, and the command that is told removes
+/// it.
+#[test]
+fn what_an_earlier_version_wrote_is_left_alone_and_told() {
+    let flags = ["--prefill", "0"];
+    let (expected, folder) = (expected(&flags), Folder::new("disk-version-1"));
+    drop(start(&flags, &folder, "through"));
+    let home = records(&folder).pop().expect("a worker has made its folder");
+    let home = home.parent().expect("they are in a folder");
+    let worker = home.parent().expect("that is in a worker's");
+    fs::remove_dir_all(home).expect("it is there");
+    // As that release writes them: they begin so, and what follows is its own.
+    let files = [("records", b"BTNKVREC".as_slice(), 1 << 20), ("log", b"BTNKVLOG", 32), ("log.new", b"", 0)];
+    let content = |begin: &[u8], len: usize| [begin, &vec![0x5A; len - begin.len()]].concat();
+    for (name, begin, len) in files {
+        fs::write(worker.join(name), content(begin, len)).expect("it is written");
+    }
+    let taken = |name: &str| fs::metadata(worker.join(name)).expect("it is there").blocks() * 512;
+    let bytes: u64 = files.iter().map(|(name, ..)| taken(name)).sum();
+    let left = |server: &Server| server.metrics().sum("baton_tier_leftover_bytes", &[("tier", "disk")]);
+
+    let server = start(&flags, &folder, "through");
+    round(&server, &expected);
+    for (name, begin, len) in files {
+        assert!(fs::read(worker.join(name)).expect("it is there") == content(begin, len), "{name} is another");
+    }
+    assert_eq!(left(&server), bytes as f64);
+    let log = server.log();
+    let told = log.lines().find(|line| line.contains("records of another model")).expect("it is told");
+    assert!(told.contains(&format!(" bytes={bytes} ")), "{told}");
+    let (_, command) = told.split_once(" command=").expect("with a command");
+    drop(server);
+    let ran = Command::new("sh").args(["-c", command]).status().expect("it runs");
+    assert!(ran.success(), "{command}");
+    assert!(files.iter().all(|(name, ..)| !worker.join(name).exists()), "{command}");
+
+    let server = start(&flags, &folder, "through");
+    assert_eq!(left(&server), 0.0);
+    assert!(!server.log().contains("records of another model"));
     server.settled();
 }
 

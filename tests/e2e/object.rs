@@ -67,6 +67,26 @@ fn raw(store: &Store, method: &str, key: &str, body: &[u8]) -> Vec<u8> {
     answer.split_off(end + 4)
 }
 
+/// What release 0.2.0 wrote stays as it is, and is told with its bytes and the command that removes it.
+#[test]
+fn records_of_an_earlier_version_are_left_alone_and_told() {
+    let store = Store::start();
+    let keys = ["kv/1/0123456789abcdef/0/0f", "kv/1/0123456789abcdef/0/1f", "kv/README"];
+    keys.iter().for_each(|key| drop(raw(&store, "PUT", key, b"a record of that time")));
+    let server = start(&store, &[("BATON_OBJECT__PREFIX", "kv")]);
+    let left = || server.metrics().sum("baton_tier_leftover_bytes", &[("tier", "object")]);
+    until("the records to be counted", || (left() > 0.0).then_some(()));
+    assert_eq!(left(), 42.0);
+    let log = server.log();
+    let told = log.lines().find(|line| line.contains("records of an earlier version")).expect("it is told");
+    assert!(told.contains(" version=1 objects=2 bytes=42 "), "{told}");
+    let command = format!("aws s3 rm --recursive --endpoint-url 'http://{}' 's3://{BUCKET}/kv/1/'", store.address);
+    assert_eq!(told.split_once(" command=").map(|(_, command)| command), Some(command.as_str()));
+    for key in keys {
+        assert_eq!(raw(&store, "GET", key, b""), b"a record of that time", "{key}");
+    }
+}
+
 #[test]
 fn workers_share_a_store_that_may_die_and_return() {
     let (expected, mut store) = (expected(&FLAGS), Store::start());

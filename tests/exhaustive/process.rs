@@ -10,8 +10,8 @@ use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::plan::{BlockTable, Input, Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, Holder, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
-    Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvLayout, LeaseId, ProgressWord, RequestId, SamplingParams,
-    SeqKey, Time, Token, WorkerId,
+    Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout, ProgressWord,
+    RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
 use kv_manager::{EvictionPolicy, FetchState, Quotas, Watermarks};
@@ -273,9 +273,14 @@ pub(crate) struct Process {
 impl Process {
     /// A life of a worker begins.
     pub(crate) fn new(scope: Scope, worker: WorkerId, life: Incarnation) -> Self {
-        let group = KvGroup { layers: (0..LAYERS).collect(), kv_heads: 1, head_dim: 2, window: None };
+        let group = KvGroup { layers: (0..LAYERS).collect(), kind: KvKind::of_heads(1, 2), window: None };
         let block_tokens = BLOCK as u32;
-        let layout = KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+        let layout = KvLayout::whole(ModelLayout {
+            block_tokens,
+            dtype: Dtype::F32,
+            encoding: Encoding::Exact,
+            groups: vec![group],
+        });
         let blocks = scope.blocks(worker);
         let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![blocks] };
         let role: Box<dyn worker::Role> = if scope.is_reader(worker) { Box::new(Decode) } else { Box::new(Prefill) };

@@ -24,7 +24,9 @@ mod timed;
 
 use device::{Knobs, VOCABULARY, device, expected};
 use domain::session::{Assignment, Failure, ToWorker};
-use domain::{Choice, Dtype, Encoding, End, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, Token};
+use domain::{
+    Choice, Dtype, Encoding, End, Epoch, KvGroup, KvKind, KvLayout, ModelLayout, RequestId, SamplingParams, Token,
+};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,12 +79,32 @@ impl Drop for Cluster {
 
 /// Three layers; with a window, the middle one has it, so that two KV groups are handed off.
 fn options(window: Option<u32>) -> Options {
-    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, 2), window };
     let groups = match window {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    Options::roomy(KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
+    Options::roomy(KvLayout::whole(ModelLayout {
+        block_tokens: 4,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups,
+    }))
+}
+
+/// Five layers of three groups: heads whose values are wider than their keys, latents, and states.
+fn of_all_kinds() -> Options {
+    let group = |layers: Vec<u16>, kind| KvGroup { layers, kind, window: None };
+    Options::roomy(KvLayout::whole(ModelLayout {
+        block_tokens: 4,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![
+            group(vec![0, 3], KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 }),
+            group(vec![1], KvKind::Latent { width: 6, rope: 2 }),
+            group(vec![2, 4], KvKind::State { bytes: 40 }),
+        ],
+    }))
 }
 
 /// A request that ends at this token too.
@@ -159,8 +181,31 @@ fn windows_hand_off_what_a_later_query_needs() {
 }
 
 #[test]
+fn whatever_layers_keep_is_handed_off() {
+    let mut cluster = Cluster::new(&Options { chunk: 8, ..of_all_kinds() });
+    let lengths = [1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 100];
+    let requests: Vec<_> = (0..).zip(lengths).map(|(i, len)| Asked::new(i, prompt(len, 50 + len), 9)).collect();
+    check(&mut cluster, &requests);
+    let forked = Asked { choices: 4, ..Asked::new(100, prompt(22, 1), 15) };
+    check(&mut cluster, std::slice::from_ref(&forked));
+    let mut cluster = Cluster::new(&Options { blocks: [40; 2], reserve: 2, chunk: 16, ..of_all_kinds() });
+    let requests: Vec<_> = (0..8).map(|i| Asked::new(i, prompt(17, i as u32), 40)).collect();
+    requests.iter().for_each(|request| cluster.submit(DECODE, request, Assignment::Whole));
+    finish(&mut cluster, &requests);
+}
+
+#[test]
 fn prefix_hits_change_nothing() {
-    let mut cluster = Cluster::new(&options(None));
+    prefix_hits(&options(None));
+}
+
+#[test]
+fn prompts_continue_from_a_state_at_the_end_of_a_block() {
+    prefix_hits(&of_all_kinds());
+}
+
+fn prefix_hits(options: &Options) {
+    let mut cluster = Cluster::new(options);
     let first = Asked::new(1, prompt(61, 1), 10);
     check(&mut cluster, std::slice::from_ref(&first));
     // The same prompt again: cached on both sides.

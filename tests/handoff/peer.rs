@@ -47,7 +47,7 @@ impl Peer {
             AgentEvent::Ended(_) | AgentEvent::Connected { .. } | AgentEvent::Lost { .. } => true,
         };
         let mut config = AgentConfig::in_process(id, Incarnation(life), format!("peer {id}"), 1);
-        config.fingerprint = layout.fingerprint();
+        config.fingerprint = layout.records_fingerprint();
         let agent = Agent::start(hub, config, ProgressWord::new(), Box::new(sink)).expect("the agent starts");
         for group in 0..layout.groups.len() {
             // A value is the complement of its key, or the device takes the two for torn.

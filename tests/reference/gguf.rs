@@ -203,7 +203,7 @@ fn of_gemma3_only_layers_without_a_window_are_scaled() {
         writer.number("gemma3.rope.scaling.factor", 8.0);
     });
     let spec = spec.expect("it loads");
-    for (rope, window) in spec.ropes.into_iter().zip(spec.windows) {
+    for (rope, window) in spec.ropes.iter().zip(spec.windows()) {
         let expected = if window.is_some() { RopeScaling::None } else { RopeScaling::Linear { factor: 8.0 } };
         assert_eq!(rope.scaling, expected);
     }

@@ -173,7 +173,7 @@ fn write_hyperparameters(writer: &mut Writer, files: &ModelFiles, architecture: 
         ("context_length", spec.context),
         ("embedding_length", spec.hidden),
         ("block_count", spec.layers),
-        ("feed_forward_length", spec.ffn),
+        ("feed_forward_length", spec.feed_forward_width_max()),
         ("attention.head_count", spec.heads),
         ("attention.head_count_kv", spec.kv_heads),
         ("attention.key_length", spec.head_dim),
@@ -186,8 +186,8 @@ fn write_hyperparameters(writer: &mut Writer, files: &ModelFiles, architecture: 
     writer.number(&key("rope.freq_base"), rope.theta);
     writer.count("tokenizer.ggml.bos_token_id", spec.bos.expect("it has one") as usize);
     writer.count("tokenizer.ggml.eos_token_id", spec.eos[0] as usize);
-    if let Some(window) = spec.windows.iter().flatten().next() {
-        writer.count(&key("attention.sliding_window"), *window as usize);
+    if let Some(window) = spec.windows().into_iter().flatten().next() {
+        writer.count(&key("attention.sliding_window"), window as usize);
     }
     match architecture {
         "gemma2" => {

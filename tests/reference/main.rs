@@ -18,7 +18,7 @@ use engine::cpu::CpuModel;
 use engine::models::config::Config;
 use engine::models::tensors::tensors;
 use engine::models::{ModelFiles, read_spec};
-use engine::spec::{Activation, ModelSpec, RopeScaling, Yarn};
+use engine::spec::{Activation, Attention, ModelSpec, RopeScaling, Yarn};
 use golden::{Golden, folder};
 use run::{Cut, Outcome, Run};
 use std::sync::Arc;
@@ -125,8 +125,8 @@ fn models_that_transformers_saved_compute_what_transformers_computes() {
 fn a_setting_that_is_slightly_wrong_is_noticed() {
     type Mutation = fn(&mut ModelSpec);
     let mutations: [(&str, Mutation); 20] = [
-        ("mistral-window-f32", |spec| spec.windows.fill(Some(25))),
-        ("qwen2-window-f32", |spec| spec.windows.swap(1, 2)),
+        ("mistral-window-f32", |spec| spec.attention.fill(Attention::Window(25))),
+        ("qwen2-window-f32", |spec| spec.attention.swap(1, 2)),
         ("llama3-f32", |spec| spec.ropes.iter_mut().for_each(|rope| rope.scaling = RopeScaling::None)),
         ("llama-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.magnitude = 1.0)),
         ("llama-yarn-f32", |spec| with_yarn(spec, |yarn| yarn.whole_pairs = true)),

@@ -126,7 +126,7 @@ impl Run {
 
 /// Blocks that one sequence needs at a time in a group.
 fn blocks(layout: &KvLayout, group: usize, tokens: usize, chunk: usize) -> u32 {
-    let at_once = layout.groups[group].window.map_or(tokens, |window| tokens.min(window as usize + chunk));
+    let at_once = layout.groups[group].reach().map_or(tokens, |window| tokens.min(window as usize + chunk));
     // One more where the window begins inside a block.
     at_once.div_ceil(layout.block_tokens as usize) as u32 + 1
 }

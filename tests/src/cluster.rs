@@ -198,6 +198,7 @@ impl Cluster {
             let word = || "test".to_owned();
             let store = StoreConfig {
                 name: id.to_string(),
+                worker: id,
                 weights: config.weights,
                 endpoint: endpoint.clone(),
                 region: "us-east-1".to_owned(),

@@ -1,11 +1,13 @@
 //! A disk tier in folders of this host: preallocated files of slots, and beside them a log of which slot got which
 //! record.
 
+mod leftovers;
 mod log;
 mod slot_layout;
 
 use crate::file_meters::FileMeters;
 use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use crate::model_key::ModelKey;
 use crate::mover::{BACKLOG_MAX, SLOTS_MIN, TierEvent, TierMover, TierOwner, TierParts};
 use crate::mover_thread::{MoveKind, MoverThread, Order, StoreOutcome, orders};
 use crate::records::Records;
@@ -22,7 +24,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use telemetry::metrics::{Gauge, index_bytes, tier_recovered};
+use telemetry::metrics::{Gauge, index_bytes, tier_leftover_bytes, tier_recovered};
 use transport::{
     Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileError, FileId, FileMover, FileSpec, Memory,
     PrivateMemory, RegionId, TransferId, make_own_folder, open_own_file,
@@ -32,6 +34,10 @@ use transport::{
 const STRIPE_BYTES: u64 = 1 << 20;
 /// Records being written at once: the rest of the frames is for those that somebody waits for.
 const WRITES_MAX: usize = 2;
+
+/// What is said of what is not this tier's.
+const LEFT_ALONE: &str = "a folder of the disk tier has records of another model, encoding or version: they are left \
+                          alone, and take room until they are removed";
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,14 +153,15 @@ fn over(
 ) -> Result<TierParts, DiskError> {
     let slots_at = SlotLayout::of(config, layout)?;
     let locks = lock(&config.folders)?;
-    let first = &config.folders[0];
+    let homes = homes(config, layout)?;
+    let first = &homes[0];
     let (order, inbox) = orders();
     let mover = start_mover(config, failure, order.clone()).map_err(system(first))?;
-    let paths = config.folders.iter().map(|folder| folder.join("records")).collect();
+    let paths = homes.iter().map(|home| home.join("records")).collect();
     let spec = FileSpec { paths, bytes: slots_at.bytes(), stripe_bytes: STRIPE_BYTES };
     // Before the log: files that are too large are refused here, and no log was written for them.
     let file = mover.open(&spec).map_err(system(first))?;
-    let (log, records) = recover(config, layout, &slots_at)?;
+    let (log, records) = recover(config, layout, &slots_at, first)?;
 
     let frame_bytes = slots_at.frame_bytes();
     let memory = PrivateMemory::new(frames(frame_bytes) * frame_bytes);
@@ -199,6 +206,21 @@ fn lock(folders: &[PathBuf]) -> Result<Vec<OwnedFd>, DiskError> {
     Ok(locks)
 }
 
+/// Makes the folders of this model and version in those of the tier, and says what lies beside them.
+fn homes(config: &DiskConfig, layout: &KvLayout) -> Result<Vec<PathBuf>, DiskError> {
+    let home = ModelKey::of(layout, &config.weights).joined('-');
+    let found = leftovers::find(&config.folders, &home)?;
+    for leftover in &found {
+        let (tier, bytes, command) = (&config.name, leftover.bytes, leftover.removal());
+        tracing::warn!(tier, bytes, %command, "{LEFT_ALONE}");
+    }
+    let bytes: u64 = found.iter().map(|leftover| leftover.bytes).sum();
+    tier_leftover_bytes(config.worker, Tier::Disk.name()).set(bytes as f64);
+    let homes: Vec<_> = config.folders.iter().map(|folder| folder.join(&home)).collect();
+    homes.iter().try_for_each(|home| make_own_folder(home).map_err(system(home)))?;
+    Ok(homes)
+}
+
 /// Starts the mover of the files. It tells the tier's thread of each end.
 fn start_mover(config: &DiskConfig, failure: &Failure, order: Sender<Order>) -> io::Result<FileMover> {
     let files = FileConfig { name: config.name.clone(), depth: config.depth, posted_max: FRAMES_MAX, io_uring: true };
@@ -211,14 +233,15 @@ fn recover(
     config: &DiskConfig,
     layout: &KvLayout,
     slots_at: &SlotLayout,
+    first: &Path,
 ) -> Result<(LogFile, Vec<TierRecord>), DiskError> {
-    let (name, first) = (&config.name, &config.folders[0]);
+    let name = &config.name;
     let (path, folder) = (first.join("log"), first.display());
     let slots = slots_at.slots as usize * layout.groups.len();
     let (log, replay) = LogFile::open(path.clone(), slots_at.shape(layout, config), slots).map_err(system(&path))?;
     let Replay { records, corrupt, torn, foreign, .. } = replay;
     if foreign {
-        tracing::warn!(tier = name, %folder, "what the disk tier held is of another model, size or list of folders: it is not used");
+        tracing::warn!(tier = name, %folder, "what the disk tier held is of another size or list of folders: it is not used");
     }
     let counts = [("known", records.len()), ("corrupt", corrupt), ("torn", torn.into()), ("foreign", foreign.into())];
     for (result, count) in counts {

@@ -335,7 +335,7 @@ impl<S: Store> FramedStore<S> {
 
     fn on_listing_ended(&mut self, outcome: StoreOutcome) {
         let keys = match outcome {
-            StoreOutcome::Listed(keys) => keys,
+            StoreOutcome::Listed(objects) => objects.into_iter().map(|object| object.key).collect(),
             StoreOutcome::Failed(reason) => return self.on_listing_failed(&reason),
             _ => return self.on_listing_failed(&StoreError::NoList),
         };

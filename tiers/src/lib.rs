@@ -8,12 +8,14 @@ mod framed_store;
 pub mod fuzzing;
 mod handle;
 mod host;
+mod model_key;
 mod mover;
 mod mover_thread;
 mod object;
 mod records;
 #[cfg(test)]
 mod rig;
+mod shell_word;
 mod store_error;
 
 pub use disk::{DiskConfig, DiskError, open_disk_tier};

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use transport::{BoundedThread, Failure, Late, TransferId};
+use transport::{BoundedThread, Failure, Late, ListedObject, TransferId};
 
 /// Events that are told together while there is more to do: to wake the step loop for each costs as much as half a
 /// copy.
@@ -38,8 +38,8 @@ pub(super) enum StoreOutcome {
     Existed,
     /// The record is not there.
     Missing,
-    /// Names of what is there.
-    Listed(Vec<String>),
+    /// What is there.
+    Listed(Vec<ListedObject>),
     Cancelled,
     Failed(StoreError),
 }

@@ -10,43 +10,52 @@
 //! No prompt waits for a listing or a lookup. While the store is away, moves fail at once, and it is listed again after
 //! pauses that grow.
 
+mod leftovers;
 mod lookup;
 mod rounds;
 
 use crate::framed_store::{FRAMES_MAX, FramedStore, Store, frames};
+use crate::model_key::ModelKey;
 use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
 use crate::mover_thread::{MoveKind, MoverThread, Order, StoreOutcome, now, orders};
 use crate::records::Records;
+use crate::shell_word::quoted;
 use crate::store_error::StoreError;
-use domain::{BlockHash, GroupId, KvLayout, SeqKey};
-use kv_manager::tiers::header::{HEADER, VERSION};
+use domain::{BlockHash, GroupId, KvLayout, SeqKey, WorkerId};
+use kv_manager::tiers::header::HEADER;
 use kv_manager::tiers::{Tier, TierConfig, TierWrite, WritePolicy};
+use leftovers::{Leftover, Leftovers};
 use lookup::{Found, Lookups};
 use rounds::{PAGE_KEYS, Rounds};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use telemetry::metrics::{Gauge, tier_leftover_bytes};
 use transport::{
-    Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece, ObjectReport,
-    ObjectWork, PrivateMemory, RegionId, TransferId,
+    ListedObject, Memory, ObjectConfig, ObjectCredentials, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
+    ObjectReport, ObjectWork, PrivateMemory, RegionId, TransferId,
 };
 
 /// Records being written at once. The other frames are for records that prompts wait for.
 const WRITES_MAX: usize = 4;
 /// Listings, lookups and deletions at once, in addition to moves.
 const CHORES_MAX: usize = 64;
-/// Digits of what keys say of the model.
-const MODEL_DIGITS: usize = 16;
 /// A request is repeated if the store answers nothing for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// A request fails after so long, repetitions included: less than a prompt waits for its load.
 const GIVE_UP: Duration = Duration::from_secs(4);
+
+/// What is said of records of earlier versions.
+const LEFT_ALONE: &str = "the store has records of an earlier version: they are left alone, and may be removed once no \
+                          worker of an earlier release is left";
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
     /// Name in the log.
     pub name: String,
+    /// Whose it is.
+    pub worker: WorkerId,
     /// Digest of the weights, on which records depend beside the layout.
     pub weights: [u8; 32],
     /// Where the store is: `https://HOST[:PORT]`, or `http://` where the network is trusted.
@@ -102,7 +111,8 @@ pub fn open_object_tier(config: &StoreConfig, layout: &KvLayout, owner: &TierOwn
     let listed_max = config.known_max as usize * layout.groups.len();
     let rounds = Rounds::new(now(), listed_max, config.list_every);
     let lookups = Lookups::new(keys.groups);
-    let store = Objects { name: config.name.clone(), mover, region, keys, rounds, lookups };
+    let left = Left::new(config);
+    let store = Objects { name: config.name.clone(), mover, region, keys, rounds, lookups, left };
     let memory: Arc<dyn Memory> = memory;
     let events = owner.events.clone();
     let sink = Box::new(move |event: TierEvent| events(event));
@@ -139,9 +149,8 @@ struct Keys {
 impl Keys {
     fn new(prefix: &str, layout: &KvLayout, weights: &[u8; 32]) -> Self {
         let slash = if prefix.is_empty() { "" } else { "/" };
-        let model = blake3::Hasher::new().update(&layout.fingerprint().to_le_bytes()).update(weights).finalize();
         // A worker of another version would delete these records as wrong ones.
-        let folder = format!("{prefix}{slash}{VERSION}/{}", &model.to_hex()[..MODEL_DIGITS]);
+        let folder = format!("{prefix}{slash}{}", ModelKey::of(layout, weights).joined('/'));
         Self { folder, groups: layout.groups.len() as u16 }
     }
 
@@ -168,9 +177,62 @@ struct Objects {
     keys: Keys,
     rounds: Rounds,
     lookups: Lookups,
+    left: Left,
+}
+
+/// What earlier versions left in the store.
+struct Left {
+    leftovers: Leftovers,
+    meter: Gauge,
+    /// Bytes that were found.
+    bytes: u64,
+    /// Where the store is and where in it the tier is, for the command that removes something.
+    endpoint: String,
+    place: String,
+}
+
+impl Left {
+    fn new(config: &StoreConfig) -> Self {
+        let meter = tier_leftover_bytes(config.worker, Tier::Object.name());
+        meter.set(0.0);
+        let slash = if config.prefix.is_empty() { "" } else { "/" };
+        let prefix = format!("{}{slash}", config.prefix);
+        let place = format!("s3://{}/{prefix}", config.bucket);
+        Self { leftovers: Leftovers::new(prefix), meter, bytes: 0, endpoint: config.endpoint.clone(), place }
+    }
+
+    /// Returns the command that removes the records of a version.
+    fn removal(&self, version: u32) -> String {
+        let place = quoted(&format!("{}{version}/", self.place));
+        format!("aws s3 rm --recursive --endpoint-url {} {place}", quoted(&self.endpoint))
+    }
 }
 
 impl Objects {
+    /// Asks the store for the next page of what earlier versions left.
+    fn count_leftovers(&mut self) {
+        let Some(work) = self.left.leftovers.next() else { return };
+        match self.post(work) {
+            Ok(id) => self.left.leftovers.asked(id),
+            Err(reason) => self.leftovers_fail(&reason),
+        }
+    }
+
+    fn leftovers_fail(&mut self, reason: &StoreError) {
+        tracing::debug!(tier = self.name, %reason, "what earlier versions left in the store is not counted");
+        self.left.leftovers.failed();
+    }
+
+    fn on_leftovers(&mut self, page: &[ListedObject]) {
+        if let Some(Leftover { version, objects, bytes, is_least }) = self.left.leftovers.answered(page) {
+            self.left.bytes += bytes;
+            self.left.meter.set(self.left.bytes as f64);
+            let (tier, command) = (&self.name, self.left.removal(version));
+            tracing::warn!(tier, version, objects, bytes, more = is_least, %command, "{LEFT_ALONE}");
+        }
+        self.count_leftovers();
+    }
+
     fn post(&self, work: ObjectWork) -> Result<TransferId, StoreError> {
         let transfer = self.mover.prepare(work)?;
         Ok(self.mover.post(&transfer)?)
@@ -237,6 +299,14 @@ impl Store for Objects {
     }
 
     fn on_chore_ended(&mut self, id: TransferId, end: StoreOutcome) -> Option<TierEvent> {
+        if self.left.leftovers.is_asked(id) {
+            match end {
+                StoreOutcome::Listed(page) => self.on_leftovers(&page),
+                StoreOutcome::Failed(reason) => self.leftovers_fail(&reason),
+                _ => self.leftovers_fail(&StoreError::NoList),
+            }
+            return None;
+        }
         if !self.lookups.is_asked(id) {
             if let StoreOutcome::Failed(reason) = end {
                 tracing::warn!(tier = self.name, %reason, "a wrong record stays where it is");
@@ -268,6 +338,7 @@ impl Store for Objects {
 
     fn on_listed(&mut self, keys: Vec<String>) -> Vec<(GroupId, BlockHash)> {
         self.rounds.ended(now(), &keys);
+        self.count_leftovers();
         keys.iter().filter_map(|key| self.keys.parse(key)).collect()
     }
 
@@ -285,22 +356,26 @@ impl Store for Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, Encoding, KvGroup};
+    use domain::{Dtype, Encoding, KvGroup, KvKind, ModelLayout};
 
     #[test]
     fn keys_say_what_they_are_of() {
-        let group = || KvGroup { layers: vec![0], kv_heads: 1, head_dim: 8, window: None };
-        let layout =
-            KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group(), group()] };
+        let group = || KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 8), window: None };
+        let layout = KvLayout::whole(ModelLayout {
+            block_tokens: 16,
+            dtype: Dtype::F32,
+            encoding: Encoding::Exact,
+            groups: vec![group(), group()],
+        });
         for prefix in ["", "team/kv"] {
             let keys = Keys::new(prefix, &layout, &[1; 32]);
             let hash = BlockHash(std::array::from_fn(|at| at as u8));
             let key = keys.of(GroupId(1), hash);
             assert!(key.starts_with(prefix) && !key.starts_with('/'), "{key}");
             assert_eq!(keys.parse(&key), Some((GroupId(1), hash)));
-            let other = KvLayout { block_tokens: 32, ..layout.clone() };
+            let other = KvLayout::whole(ModelLayout { block_tokens: 32, ..layout.model().clone() });
             assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another layout");
-            let other = KvLayout { encoding: Encoding::Int8, ..layout.clone() };
+            let other = layout.clone().with_encoding(Encoding::Int8);
             assert_eq!(Keys::new(prefix, &other, &[1; 32]).parse(&key), None, "of another encoding");
             assert_eq!(Keys::new(prefix, &layout, &[2; 32]).parse(&key), None, "of other weights");
             assert_eq!(keys.parse(&keys.of(GroupId(2), hash)), None, "of no group");

@@ -60,7 +60,7 @@ pub(super) struct Spot {
 
 impl Records {
     pub(super) fn new(layout: &KvLayout, pools: Vec<Arc<dyn Memory>>) -> Self {
-        Self { pools, layout: layout.clone(), fingerprint: layout.fingerprint() }
+        Self { pools, layout: layout.clone(), fingerprint: layout.records_fingerprint() }
     }
 
     /// Returns the bytes of a record of the group, as tiers store it.

@@ -2,7 +2,8 @@
 
 use crate::mover::{TierEvent, TierMover, TierParts};
 use domain::{
-    BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, KvGroup, KvLayout, RequestId, SeqKey, Tenant,
+    BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, KvGroup, KvKind, KvLayout, ModelLayout,
+    RequestId, SeqKey, Tenant,
 };
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd};
 use std::sync::Arc;
@@ -28,21 +29,20 @@ pub(super) struct Rig {
 pub(super) fn layout() -> KvLayout {
     let group = |layers: std::ops::Range<u16>, kv_heads| KvGroup {
         layers: layers.collect(),
-        kv_heads,
-        head_dim: 20,
+        kind: KvKind::of_heads(kv_heads, 20),
         window: None,
     };
-    KvLayout {
+    KvLayout::whole(ModelLayout {
         block_tokens: 16,
         dtype: Dtype::F32,
         encoding: Encoding::Exact,
         groups: vec![group(0..3, 2), group(3..4, 1)],
-    }
+    })
 }
 
 /// Returns the same, kept in another encoding below the device.
 pub(super) fn encoded(encoding: Encoding) -> KvLayout {
-    KvLayout { encoding, ..layout() }
+    layout().with_encoding(encoding)
 }
 
 /// The pools, and as they are lent to a tier.

@@ -45,7 +45,7 @@ pub use storage::files::{
     FileReport, FileSpec, FileStatus, FileTransfer, FileWay,
 };
 pub use storage::objects::{
-    ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
+    ListedObject, ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
     ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,
 };
 pub use storage::own_file::{make_own_folder, open_own_file};

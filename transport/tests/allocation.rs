@@ -1,7 +1,7 @@
 //! Posting a transfer allocates nothing, whatever the lane; nor does posting one of files.
 
 use domain::session::{PeerInfo, Role};
-use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, ProgressWord, Secret, WorkerId};
+use domain::{Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, ModelLayout, ProgressWord, Secret, WorkerId};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -48,8 +48,9 @@ fn agent(hub: &Hub, id: u32, lane: Lane, encoded: bool) -> (Agent, PeerInfo, Rec
     config.listen = Some(ListenConfig { bind: "127.0.0.1:0".to_owned(), advertise: String::new() });
     config.secrets = Secret::new("of this program").into();
     (config.lanes, config.tcp.encoded) = (vec![lane], encoded);
-    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
-    let part = KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }.part(0);
+    let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 4), window: None }];
+    let part =
+        KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }).part(0);
     let sink = Box::new(move |event| sender.try_send(event).is_ok());
     let agent = Agent::start(hub, config, ProgressWord::new(), sink).expect("an agent starts");
     agent.register(Arc::new(SealedMemory::new("test", POSTED_MAX * LEN).expect("memory can be had").of_parts(part)));

@@ -73,7 +73,7 @@ impl WorkerState {
         let group = |((&blocks, &reserve_blocks), group): ((&u32, &u32), &KvGroup)| GroupConfig {
             blocks,
             reserve_blocks,
-            window: group.window,
+            window: group.reach(),
         };
         let groups = config.blocks.iter().zip(&config.reserve_blocks).zip(&config.layout.groups).map(group).collect();
         let kv = KvManager::new(KvConfig {

@@ -79,7 +79,7 @@ struct StepLoop {
 /// Returns the settings of an agent that only workers of the same process reach. The caller may open it to others.
 pub fn agent_config(config: &WorkerConfig) -> AgentConfig {
     let agent = AgentConfig::in_process(config.id, config.incarnation, config.name.clone(), TRANSFERS_MAX);
-    AgentConfig { fingerprint: config.layout.fingerprint(), ..agent }
+    AgentConfig { fingerprint: config.layout.records_fingerprint(), ..agent }
 }
 
 /// Makes the transport agent of a worker. The agent lets peers read the pools of `device`. It enters the hub, where

@@ -53,7 +53,7 @@ impl Model {
             _ => {
                 let files = ModelFiles::load(&path)?;
                 let layout = files.spec.kv_layout(config.model.kv_dtype.resolve(files.spec.dtype), block_tokens);
-                let layout = KvLayout { encoding: config.kv.encoding, ..layout };
+                let layout = layout.with_encoding(config.kv.encoding);
                 let (digest, weights) = load_weights(&files, &name)?;
                 (files.spec, layout, digest, Engine::Cpu(Arc::new(weights)))
             }

@@ -159,6 +159,7 @@ fn object(config: &Config, worker: &WorkerConfig, owner: &TierOwner) -> Result<O
     let token = Some(object.token.0.clone()).filter(|token| !token.is_empty());
     let tier = StoreConfig {
         name: worker.name.clone(),
+        worker: worker.id,
         weights: worker.weights,
         endpoint: object.endpoint.clone(),
         region: object.region.clone(),

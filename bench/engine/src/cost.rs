@@ -44,7 +44,7 @@ pub(crate) fn of(work: Work, model: &CpuModel, layout: &KvLayout) -> Costs {
 fn attention(run: Run, model: &CpuModel, layout: &KvLayout) -> Cost {
     let spec = model.spec();
     let mut cost = Cost::default();
-    for window in &spec.windows {
+    for window in spec.windows() {
         // Keys that a query sees, and the first position that any of them sees.
         let window = window.unwrap_or(u32::MAX);
         let seen: f64 = (run.start..run.start + run.rows).map(|position| f64::from((position + 1).min(window))).sum();

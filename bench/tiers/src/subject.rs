@@ -81,7 +81,7 @@ impl Subject {
         let blocks = self.blocks(tokens);
         let seen = |window: u32| window.div_ceil(self.layout.block_tokens).min(blocks);
         let groups = self.layout.groups.iter().enumerate();
-        groups.map(|(at, group)| (self.layout.stored_bytes(at), group.window.map_or(blocks, seen))).collect()
+        groups.map(|(at, group)| (self.layout.stored_bytes(at), group.reach().map_or(blocks, seen))).collect()
     }
 
     /// Returns the device's memory for prompts of the length.
@@ -126,13 +126,12 @@ fn names<S: serde::Serializer>(tiers: &[Tier], serializer: S) -> Result<S::Ok, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, Encoding, KvGroup};
+    use domain::{Dtype, Encoding, KvGroup, KvKind, ModelLayout};
 
     fn subject() -> Subject {
         let group = |layers: std::ops::Range<u16>, window| KvGroup {
             layers: layers.collect(),
-            kv_heads: 2,
-            head_dim: 8,
+            kind: KvKind::of_heads(2, 8),
             window,
         };
         let groups = vec![group(0..2, None), group(2..3, Some(40))];
@@ -140,7 +139,12 @@ mod tests {
             program: PathBuf::new(),
             flags: Vec::new(),
             name: "m".to_owned(),
-            layout: KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups },
+            layout: KvLayout::whole(ModelLayout {
+                block_tokens: 16,
+                dtype: Dtype::F32,
+                encoding: Encoding::Exact,
+                groups,
+            }),
             context: 1024,
             vocab: 400,
             reserve_percent: 5,

@@ -1,6 +1,6 @@
 //! The memory that is read, and what it is full of.
 
-use domain::{Dtype, Encoding, KvGroup, KvLayout, KvPart};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, KvPart, ModelLayout};
 use std::io;
 use std::sync::{Arc, LazyLock};
 use transport::{Memory, SealedMemory};
@@ -9,8 +9,8 @@ use transport::{Memory, SealedMemory};
 pub(crate) const PART_BYTES: usize = 4 << 10;
 /// What it is made of, for lanes that bring KV encoded: the keys, or the values, of 16 tokens of a head of 128 numbers.
 static PART: LazyLock<KvPart> = LazyLock::new(|| {
-    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 128, window: None }];
-    KvLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }.part(0)
+    let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 128), window: None }];
+    KvLayout::whole(ModelLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding: Encoding::Int8, groups }).part(0)
 });
 /// Words of those numbers that share a scale, the first of which is the largest of them.
 const GROUP_WORDS: usize = 4 * 128 / 4;

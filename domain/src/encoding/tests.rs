@@ -1,7 +1,7 @@
 //! Records there and back, in every format of the pool.
 
 use super::*;
-use crate::layout::{KvGroup, KvLayout};
+use crate::layout::{KvGroup, KvKind, KvLayout, ModelLayout};
 use proptest::prelude::*;
 
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::F16, Dtype::Bf16];
@@ -13,8 +13,8 @@ const BLOCK_TOKENS: usize = 10;
 const NUMBERS: usize = 2 * 2 * 2 * BLOCK_TOKENS * HEAD_DIM;
 
 fn layout(dtype: Dtype, encoding: Encoding) -> KvLayout {
-    let group = KvGroup { layers: vec![0, 1], kv_heads: 2, head_dim: HEAD_DIM as u32, window: None };
-    KvLayout { block_tokens: BLOCK_TOKENS as u32, dtype, encoding, groups: vec![group] }
+    let group = KvGroup { layers: vec![0, 1], kind: KvKind::of_heads(2, HEAD_DIM as u32), window: None };
+    KvLayout::whole(ModelLayout { block_tokens: BLOCK_TOKENS as u32, dtype, encoding, groups: vec![group] })
 }
 
 /// The group that a number of a record is in.
@@ -191,15 +191,17 @@ fn what_is_not_finite_makes_its_group_no_numbers_and_zeros_stay() {
 
 #[test]
 fn records_shrink_and_their_layouts_differ() {
-    let group = KvGroup { layers: (0..12).collect(), kv_heads: 4, head_dim: 64, window: None };
-    let layout = |encoding| KvLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding, groups: vec![group.clone()] };
+    let group = KvGroup { layers: (0..12).collect(), kind: KvKind::of_heads(4, 64), window: None };
+    let layout = |encoding| {
+        KvLayout::whole(ModelLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding, groups: vec![group.clone()] })
+    };
     let [exact, int8, fp8] = [Encoding::Exact, Encoding::Int8, Encoding::Fp8].map(layout);
     // Of 16 tokens of a head: two bytes a number, or one and four scales.
     assert_eq!(exact.stored_bytes(0), 12 * 4 * 2 * 16 * 64 * 2);
     assert_eq!(int8.stored_bytes(0), 12 * 4 * 2 * (16 * 64 + 4 * 4));
     assert_eq!(fp8.stored_bytes(0), int8.stored_bytes(0));
     assert_eq!(int8.record_bytes(0), exact.record_bytes(0), "the device has it as it is");
-    let fingerprints = [&exact, &int8, &fp8].map(KvLayout::fingerprint);
+    let fingerprints = [&exact, &int8, &fp8].map(|layout| layout.fingerprint());
     assert!(
         fingerprints[0] != fingerprints[1] && fingerprints[1] != fingerprints[2] && fingerprints[2] != fingerprints[0]
     );
@@ -234,12 +236,9 @@ fn any_run_of_parts_is_encoded_as_in_the_record() {
 
 #[test]
 fn parts_of_another_kind_are_told_apart() {
-    let group = |head_dim| KvGroup { layers: vec![0], kv_heads: 1, head_dim, window: None };
-    let layout = |block_tokens, dtype, encoding, head_dim| KvLayout {
-        block_tokens,
-        dtype,
-        encoding,
-        groups: vec![group(head_dim)],
+    let group = |head_dim| KvGroup { layers: vec![0], kind: KvKind::of_heads(1, head_dim), window: None };
+    let layout = |block_tokens, dtype, encoding, head_dim| {
+        KvLayout::whole(ModelLayout { block_tokens, dtype, encoding, groups: vec![group(head_dim)] })
     };
     let parts = [
         layout(16, Dtype::Bf16, Encoding::Int8, 64),

@@ -194,9 +194,9 @@ fn micro_batch_rows(rows: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::SeqKey;
     use domain::plan::Sample;
     use domain::{Dtype, Encoding, SamplingParams, StepId};
+    use domain::{KvKind, ModelLayout, SeqKey};
     use std::sync::Arc;
 
     /// Query heads per KV head.
@@ -226,8 +226,13 @@ mod tests {
         let rows_max = spans.iter().sum();
         let limits = DeviceLimits { rows_max, outputs_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
         let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads, kept_numbers: 16 };
-        let group = KvGroup { layers: vec![0], kv_heads: 4, head_dim: 16, window: None };
-        let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+        let group = KvGroup { layers: vec![0], kind: KvKind::of_heads(4, 16), window: None };
+        let layout = KvLayout::whole(ModelLayout {
+            block_tokens: 16,
+            dtype: Dtype::F32,
+            encoding: Encoding::Exact,
+            groups: vec![group],
+        });
         let mut batch = Batch::new(&limits, tiling, &layout);
         let room = (batch.tiles.capacity(), batch.micro_batches.capacity());
         batch.fill(&StepPlan { step: StepId(1), copies: Vec::new(), spans: spans.iter().map(span).collect() }, &[]);

@@ -50,7 +50,7 @@ use crate::plan_thread::PlanThread;
 use crate::pool::Pool;
 use crate::timed::OperationTap;
 use domain::plan::{Mask, StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord, StepId};
+use domain::{KvKind, KvLayout, ProgressWord, StepId};
 use leader::Leader;
 use std::sync::{Arc, Once};
 use taps::Taps;
@@ -130,6 +130,26 @@ impl CpuDevice {
 
 fn check_config(model: &CpuModel, layout: &KvLayout, limits: &DeviceLimits, threads: usize) -> Result<(), CpuError> {
     let refuse = |reason: String| Err(CpuError::Config(reason));
+    for (group, of) in layout.groups.iter().enumerate() {
+        match of.kind {
+            KvKind::Heads { k_dim, v_dim, .. } if k_dim == v_dim => {}
+            KvKind::Heads { k_dim, v_dim, .. } => {
+                let dims = format!("keys of {k_dim} numbers and values of {v_dim}");
+                return refuse(format!("KV group {group} has {dims}, and the cpu device needs them equal"));
+            }
+            KvKind::Latent { .. } => {
+                return refuse(format!("KV group {group} is of latents: the cpu device has no kernels for it"));
+            }
+            KvKind::State { .. } => {
+                return refuse(format!("KV group {group} is of states: the cpu device has no kernels for it"));
+            }
+        }
+    }
+    if !layout.is_whole() {
+        return refuse(
+            "the cpu device holds all layers and heads of a model, and the layout is a part of one".to_owned(),
+        );
+    }
     if layout.groups != model.spec().kv_groups() {
         return refuse("the cache layout is another model's".to_owned());
     }

@@ -459,15 +459,16 @@ impl Ops for Step<'_> {
         Ok(())
     }
 
-    fn gated(&mut self, gate_up: Buffer) -> OpsResult {
+    fn gated(&mut self, layer: u16, gate_up: Buffer) -> OpsResult {
         let engine = self.context.engine;
         let spec = &engine.model.spec;
+        let width = spec.feed_forward[usize::from(layer)].width();
         let gate_up = self.rows(gate_up);
         self.each_row(self.micro_batch.rows.len(), &|index| {
             // SAFETY: the row is in the arena, and only this task uses it.
             unsafe {
                 let row = gate_up.row(index);
-                let gated = Gated { activation: spec.activation, gate_up: row, out: row, width: spec.ffn };
+                let gated = Gated { activation: spec.activation, gate_up: row, out: row, width };
                 kernels::gated(engine.isa, &gated);
             }
         });

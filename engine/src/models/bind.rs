@@ -79,6 +79,7 @@ impl<'a, S: WeightStore> Binder<'a, S> {
     fn layer(&mut self, index: usize) -> Result<LayerWeights, LoadError> {
         let spec = self.spec;
         let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        let width = spec.feed_forward[index].width();
         let name = |part: &str| format!("model.layers.{index}.{part}");
         let norms = NormNames::of(spec.norms);
         let head_norms = match qk_norm_widths(spec) {
@@ -90,11 +91,11 @@ impl<'a, S: WeightStore> Binder<'a, S> {
         };
         let (qkv, gate_up) = if spec.fused {
             let (qkv, gate_up) = (name("self_attn.qkv_proj"), name("mlp.gate_up_proj"));
-            (vec![(qkv, queries + 2 * keys)], vec![(gate_up, 2 * spec.ffn)])
+            (vec![(qkv, queries + 2 * keys)], vec![(gate_up, 2 * width)])
         } else {
             let (q, k, v) = (name("self_attn.q_proj"), name("self_attn.k_proj"), name("self_attn.v_proj"));
             let (gate, up) = (name("mlp.gate_proj"), name("mlp.up_proj"));
-            (vec![(q, queries), (k, keys), (v, keys)], vec![(gate, spec.ffn), (up, spec.ffn)])
+            (vec![(q, queries), (k, keys), (v, keys)], vec![(gate, width), (up, width)])
         };
         Ok(LayerWeights {
             attention_norm: self.layer_norm(index, norms.attention)?,
@@ -104,7 +105,7 @@ impl<'a, S: WeightStore> Binder<'a, S> {
             attention_post_norm: self.layer_norm(index, norms.attention_post)?,
             mlp_norm: self.layer_norm(index, norms.mlp)?,
             gate_up: self.linear(&gate_up, spec.hidden, spec.mlp_bias)?,
-            down: self.linear(&[(name("mlp.down_proj"), spec.hidden)], spec.ffn, spec.mlp_bias)?,
+            down: self.linear(&[(name("mlp.down_proj"), spec.hidden)], width, spec.mlp_bias)?,
             mlp_post_norm: self.layer_norm(index, norms.mlp_post)?,
         })
     }

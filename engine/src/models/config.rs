@@ -3,7 +3,7 @@
 //! What is deliberately absent: what a family makes of the values (that is in the family's file).
 
 use super::refusal::Refusal;
-use crate::spec::Activation;
+use crate::spec::{Activation, Attention};
 use domain::{Dtype, Token};
 use serde_json::{Map, Value};
 use std::fmt::Display;
@@ -226,9 +226,9 @@ impl Config {
         }
     }
 
-    /// The sliding window of every layer of a family that has `use_sliding_window` and says by `layer_types`, or
+    /// The attention of every layer of a family that has `use_sliding_window` and says by `layer_types`, or
     /// else by `max_window_layers`, which layers have it.
-    pub fn windows_by_layer(&self, layers: usize, first_default: usize) -> Result<Vec<Option<u32>>, ConfigError> {
+    pub fn attention_by_layer(&self, layers: usize, first_default: usize) -> Result<Vec<Attention>, ConfigError> {
         let used = self.flag("use_sliding_window", false)?;
         let window = if used { self.window("sliding_window")? } else { None };
         let windowed = match self.layer_types(layers)? {
@@ -238,7 +238,7 @@ impl Config {
                 (0..layers).map(|layer| layer >= first).collect()
             }
         };
-        Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
+        Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed).into()).collect())
     }
 
     /// Returns whether each layer has a window, as `layer_types` says it.

@@ -66,7 +66,7 @@ impl Decoder {
             residual: arena.add(Axis::Inputs, spec.hidden),
             queries: arena.add(Axis::Inputs, spec.heads * spec.head_dim),
             delta: arena.add(Axis::MicroBatch, spec.hidden),
-            wide: arena.add(Axis::MicroBatch, qkv.max(2 * spec.ffn)),
+            wide: arena.add(Axis::MicroBatch, qkv.max(2 * spec.feed_forward_width_max())),
             last: arena.add(Axis::Logits, spec.hidden),
             logits: arena.add(Axis::Logits, spec.vocab),
         };
@@ -146,6 +146,7 @@ impl Decoder {
         ops.all_reduce(delta)?;
         post_norm(ops, weights.attention_post_norm, delta)?;
         ops.mlp(MlpArgs {
+            layer,
             norm: NormArgs { residual, add: Some(delta), weight: weights.mlp_norm, out: delta },
             gate_up: weights.gate_up,
             gate_up_out: wide,

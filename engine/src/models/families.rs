@@ -72,8 +72,8 @@ pub fn read_spec(config: &Config, generation: Option<&Config>) -> Result<ModelSp
         spec.bos = spec.bos.or(generation.tokens("bos_token_id", spec.vocab)?.first().copied());
     }
     // A window that no context outgrows is full attention, and full attention is the simpler cache.
-    for window in &mut spec.windows {
-        *window = window.filter(|tokens| (*tokens as usize) < spec.context);
+    for attention in &mut spec.attention {
+        *attention = attention.window().filter(|&tokens| (tokens as usize) < spec.context).into();
     }
     Ok(spec)
 }

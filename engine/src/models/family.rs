@@ -2,7 +2,7 @@
 
 use super::config::{CONTEXT_MAX, Config, ConfigError, HEAD_DIM_MAX, LAYERS_MAX, TIED, WIDTH_MAX};
 use super::rope::RopeForm;
-use crate::spec::{Activation, ModelSpec, NormPlacement, QkNorm};
+use crate::spec::{Activation, Attention, FeedForward, ModelSpec, NormPlacement, QkNorm};
 use domain::Dtype;
 
 /// RMS norm's epsilon where a config names none.
@@ -71,7 +71,7 @@ pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Re
         heads,
         kv_heads,
         head_dim,
-        ffn: config.count("intermediate_size", 1..=WIDTH_MAX)?,
+        feed_forward: vec![FeedForward::Dense { width: config.count("intermediate_size", 1..=WIDTH_MAX)? }; layers],
         norms: NormPlacement::Before,
         norm_eps: config.positive("rms_norm_eps", Some(NORM_EPS_DEFAULT))? as f32,
         norm_offset: 0.0,
@@ -91,7 +91,7 @@ pub(super) fn common(family: &Family, config: &Config, defaults: Defaults) -> Re
         attention_cap: None,
         logits_scale: 1.0,
         logits_cap: None,
-        windows: vec![None; layers],
+        attention: vec![Attention::Full; layers],
         dtype: config.dtype()?.unwrap_or(Dtype::F32),
         eos: config.tokens("eos_token_id", vocab)?,
         bos: config.tokens("bos_token_id", vocab)?.first().copied(),

@@ -4,7 +4,7 @@
 use super::config::{Config, ConfigError};
 use super::family::{Defaults, Family, common};
 use super::rope::RopeForm;
-use crate::spec::{Activation, ModelSpec, NormPlacement};
+use crate::spec::{Activation, Attention, ModelSpec, NormPlacement};
 use serde_json::Value;
 
 /// Head width where a config names none.
@@ -31,8 +31,8 @@ fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let cap = |key, default| config.positive_or_null(key, Some(default)).map(|cap| cap.map(|cap| cap as f32));
     let attention_cap = cap("attn_logit_softcapping", ATTENTION_CAP_DEFAULT)?;
     let logits_cap = cap("final_logit_softcapping", LOGITS_CAP_DEFAULT)?;
-    let windows = windows(config, spec.layers, WINDOW_PATTERN)?;
-    Ok(ModelSpec { attention_cap, logits_cap, windows, ..spec })
+    let attention = attention(config, spec.layers, WINDOW_PATTERN)?;
+    Ok(ModelSpec { attention_cap, logits_cap, attention, ..spec })
 }
 
 /// Returns what Gemma 2 and Gemma 3 share. Windows are not set yet.
@@ -57,11 +57,11 @@ pub(super) fn gemma(family: &'static Family, config: &Config) -> Result<ModelSpe
     })
 }
 
-/// Returns the window of each layer: by `layer_types`, else of all but every `pattern`-th one.
-pub(super) fn windows(config: &Config, layers: usize, pattern: usize) -> Result<Vec<Option<u32>>, ConfigError> {
+/// Returns the attention of each layer: by `layer_types`, else a window in all but every `pattern`-th one.
+pub(super) fn attention(config: &Config, layers: usize, pattern: usize) -> Result<Vec<Attention>, ConfigError> {
     let window = if config.names("sliding_window") { config.window("sliding_window")? } else { Some(WINDOW_DEFAULT) };
     let windowed = windowed(config, layers, pattern)?;
-    Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
+    Ok(windowed.into_iter().map(|windowed| window.filter(|_| windowed).into()).collect())
 }
 
 /// Returns whether each layer is one of those with a window.

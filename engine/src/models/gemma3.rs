@@ -3,7 +3,7 @@
 
 use super::config::{Config, ConfigError, LAYERS_MAX};
 use super::family::Family;
-use super::gemma2::{gemma, windowed, windows};
+use super::gemma2::{attention, gemma, windowed};
 use super::rope::RopeForm;
 use crate::spec::{ModelSpec, QkNorm, Rope, RopeScaling};
 
@@ -26,11 +26,11 @@ fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let cap = |key| config.positive_or_null(key, None).map(|cap| cap.map(|cap| cap as f32));
     let (attention_cap, logits_cap) = (cap("attn_logit_softcapping")?, cap("final_logit_softcapping")?);
     let pattern = config.count_or("sliding_window_pattern", 1..=LAYERS_MAX, Some(WINDOW_PATTERN_DEFAULT))?;
-    let windows = windows(config, spec.layers, pattern)?;
+    let attention = attention(config, spec.layers, pattern)?;
     let local = Rope { theta: local_theta(config)?, dims: spec.head_dim, scaling: RopeScaling::None };
     let of_layer = |(global, windowed): (Rope, bool)| if windowed { local.clone() } else { global };
     let ropes = spec.ropes.into_iter().zip(windowed(config, spec.layers, pattern)?).map(of_layer).collect();
-    Ok(ModelSpec { attention_cap, logits_cap, windows, ropes, qk_norm: QkNorm::Heads, ..spec })
+    Ok(ModelSpec { attention_cap, logits_cap, attention, ropes, qk_norm: QkNorm::Heads, ..spec })
 }
 
 /// Frequency base of layers with a window, which are never scaled.

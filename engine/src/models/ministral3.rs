@@ -25,7 +25,7 @@ fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let defaults = Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: Some(HEAD_DIM_DEFAULT), tied: false };
     let spec = common(&MINISTRAL3, config, defaults)?;
     let window = config.window("sliding_window")?;
-    Ok(ModelSpec { windows: vec![window; spec.layers], query_growth: query_growth(config)?, ..spec })
+    Ok(ModelSpec { attention: vec![window.into(); spec.layers], query_growth: query_growth(config)?, ..spec })
 }
 
 /// Returns how queries grow. The scaling of the rotary embedding says it, since both begin at the original context.

@@ -17,5 +17,5 @@ pub(super) static MISTRAL: Family =
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let spec = common(&MISTRAL, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None, tied: false })?;
     let window = if config.names("sliding_window") { config.window("sliding_window")? } else { Some(WINDOW_DEFAULT) };
-    Ok(ModelSpec { windows: vec![window; spec.layers], ..spec })
+    Ok(ModelSpec { attention: vec![window.into(); spec.layers], ..spec })
 }

@@ -19,5 +19,5 @@ pub(super) static PHI3: Family = Family {
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let spec = common(&PHI3, config, Defaults { kv_heads: None, head_dim: None, tied: false })?;
     let window = config.window("sliding_window")?;
-    Ok(ModelSpec { fused: true, windows: vec![window; spec.layers], ..spec })
+    Ok(ModelSpec { fused: true, attention: vec![window.into(); spec.layers], ..spec })
 }

@@ -17,6 +17,6 @@ pub(super) static QWEN2: Family =
 
 fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let spec = common(&QWEN2, config, Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: None, tied: false })?;
-    let windows = config.windows_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
-    Ok(ModelSpec { qkv_bias: true, windows, ..spec })
+    let attention = config.attention_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
+    Ok(ModelSpec { qkv_bias: true, attention, ..spec })
 }

@@ -21,6 +21,6 @@ fn read(config: &Config) -> Result<ModelSpec, ConfigError> {
     let defaults = Defaults { kv_heads: Some(KV_HEADS_DEFAULT), head_dim: Some(HEAD_DIM_DEFAULT), tied: false };
     let spec = common(&QWEN3, config, defaults)?;
     let bias = config.flag("attention_bias", false)?;
-    let windows = config.windows_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
-    Ok(ModelSpec { qkv_bias: bias, output_bias: bias, qk_norm: QkNorm::Heads, windows, ..spec })
+    let attention = config.attention_by_layer(spec.layers, WINDOW_LAYER_DEFAULT)?;
+    Ok(ModelSpec { qkv_bias: bias, output_bias: bias, qk_norm: QkNorm::Heads, attention, ..spec })
 }

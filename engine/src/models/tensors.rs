@@ -101,12 +101,13 @@ pub fn tensors(spec: &ModelSpec) -> Vec<TensorShape> {
     };
     let mut all = Vec::new();
     let mut add = |name: String, shape: &[usize], role| all.push(TensorShape { name, shape: shape.to_vec(), role });
-    let (hidden, ffn, head_dim) = (spec.hidden, spec.ffn, spec.head_dim);
+    let (hidden, head_dim) = (spec.hidden, spec.head_dim);
     let norms = NormNames::of(spec.norms);
     let (queries, keys) = (spec.heads * head_dim, spec.kv_heads * head_dim);
 
     add(EMBEDDING.to_owned(), &[spec.vocab, hidden], Embedding);
-    for layer in 0..spec.layers {
+    for (layer, feed_forward) in spec.feed_forward.iter().enumerate() {
+        let ffn = feed_forward.width();
         let mut add_projection = |name: &str, outputs: usize, inputs: usize, role, bias: bool| {
             add(format!("model.layers.{layer}.{name}.weight"), &[outputs, inputs], role);
             if bias {

@@ -72,11 +72,11 @@ fn llama_has_biases_where_it_says_so() {
     let plain = spec("llama", json!({}));
     assert_eq!((plain.qkv_bias, plain.output_bias, plain.mlp_bias, plain.qk_norm), (false, false, false, QkNorm::None));
     assert_eq!((plain.heads, plain.kv_heads, plain.head_dim, plain.tied), (8, 2, 8, false));
-    assert_eq!(plain.windows, [None; 4]);
+    assert_eq!(plain.windows(), [None; 4]);
     let biased = spec("llama", json!({"attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true}));
     assert_eq!((biased.qkv_bias, biased.output_bias, biased.mlp_bias, biased.tied), (true, true, true, true));
     // A window is not part of the form, whatever the file says.
-    assert_eq!(spec("llama", json!({"sliding_window": 16})).windows, [None; 4]);
+    assert_eq!(spec("llama", json!({"sliding_window": 16})).windows(), [None; 4]);
 }
 
 #[test]
@@ -98,28 +98,28 @@ fn head_width_and_kv_heads_have_each_familys_defaults() {
 
 #[test]
 fn mistral_has_one_window_or_none() {
-    assert_eq!(spec("mistral", json!({"sliding_window": 64})).windows, [Some(64); 4]);
-    assert_eq!(spec("mistral", json!({"sliding_window": null})).windows, [None; 4]);
+    assert_eq!(spec("mistral", json!({"sliding_window": 64})).windows(), [Some(64); 4]);
+    assert_eq!(spec("mistral", json!({"sliding_window": null})).windows(), [None; 4]);
     let long = json!({"max_position_embeddings": 32768});
-    assert_eq!(spec("mistral", long).windows, [Some(4096); 4]);
+    assert_eq!(spec("mistral", long).windows(), [Some(4096); 4]);
     // No context outgrows the window.
-    assert_eq!(spec("mistral", json!({})).windows, [None; 4]);
-    assert_eq!(spec("mistral", json!({"sliding_window": 1000})).windows, [None; 4]);
-    assert_eq!(spec("mistral", json!({"sliding_window": 999})).windows, [Some(999); 4]);
+    assert_eq!(spec("mistral", json!({})).windows(), [None; 4]);
+    assert_eq!(spec("mistral", json!({"sliding_window": 1000})).windows(), [None; 4]);
+    assert_eq!(spec("mistral", json!({"sliding_window": 999})).windows(), [Some(999); 4]);
 }
 
 #[test]
 fn qwen_has_windows_in_the_layers_that_it_names() {
     for family in ["qwen2", "qwen3"] {
         let on = json!({"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 3});
-        assert_eq!(spec(family, on.clone()).windows, [None, None, None, Some(64)]);
+        assert_eq!(spec(family, on.clone()).windows(), [None, None, None, Some(64)]);
         let mut off = on.clone();
         off["use_sliding_window"] = json!(false);
-        assert_eq!(spec(family, off).windows, [None; 4]);
+        assert_eq!(spec(family, off).windows(), [None; 4]);
         let mut listed = on.clone();
         listed["layer_types"] = json!(["sliding_attention", "full_attention", "sliding_attention", "full_attention"]);
         let listed = spec(family, listed);
-        assert_eq!(listed.windows, [Some(64), None, Some(64), None]);
+        assert_eq!(listed.windows(), [Some(64), None, Some(64), None]);
         let groups = listed.kv_groups();
         assert_eq!(groups.iter().map(|group| group.layers.as_slice()).collect::<Vec<_>>(), [[0, 2], [1, 3]]);
     }

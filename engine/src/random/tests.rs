@@ -26,7 +26,7 @@ fn every_shape_is_a_valid_model_of_every_family_that_takes_it() {
                         (shape.heads, shape.kv_heads, shape.head_dim)
                     );
                     assert_eq!(model.dtype, Dtype::Bf16);
-                    assert_eq!(model.windows.iter().any(Option::is_some), shape.window.is_some());
+                    assert_eq!(model.windows().iter().any(Option::is_some), shape.window.is_some());
                     let biased = tensors(&model).iter().any(|tensor| tensor.role == TensorRole::Bias);
                     let without = ["mistral", "ministral3", "phi3"].contains(&family.model_type);
                     let has_biases = shape.biases && !without || family.model_type == "qwen2";

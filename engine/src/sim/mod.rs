@@ -17,6 +17,7 @@ mod device;
 mod model;
 mod oracle;
 mod preset;
+mod slots;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -26,9 +27,10 @@ pub use device::{Course, SimConfig, SimDevice, SimError};
 pub use model::SimModel;
 pub use oracle::Oracle;
 pub use preset::{Card, Precision, Preset, Shape};
+pub use slots::Slots;
 pub use tags::Vocabulary;
 
-use domain::{Dtype, Encoding, KvGroup, KvLayout};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout};
 
 /// Numbers of a head in the pools: two single-precision numbers are the 8 bytes of a tag.
 pub const HEAD_DIM: u32 = 2;
@@ -39,6 +41,6 @@ pub const DIGEST: [u8; 32] = *b"baton sim: tags of two words, 1.";
 /// Returns the layout of `layers` layers with full attention, one head each, its slices just large enough for tags: 16
 /// bytes a token and layer.
 pub fn layout(layers: u16, block_tokens: u32) -> KvLayout {
-    let group = KvGroup { layers: (0..layers).collect(), kv_heads: 1, head_dim: HEAD_DIM, window: None };
-    KvLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] }
+    let group = KvGroup { layers: (0..layers).collect(), kind: KvKind::of_heads(1, HEAD_DIM), window: None };
+    KvLayout::whole(ModelLayout { block_tokens, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] })
 }

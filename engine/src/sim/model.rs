@@ -1,16 +1,16 @@
 //! The fake model on KV memory: deterministic, without time and threads.
 //!
-//! Every slot (a position in a layer) holds two words, its tag as K and the complement of the tag as V. A token is made
-//! of tags that are read back through the block tables, so the text is right only if every block was the right one.
+//! Every slot (a position in a layer) holds two words, its tag as K and the complement of the tag as V, or as a latent
+//! and its rotated key. A state has one slot in each block, so a query reads its own position's alone; since a tag is
+//! made of the one before, it stands for all of them. A token is made of tags that are read back through the block
+//! tables, so the text is right only if every block was the right one.
 
+use super::slots::{Slots, WORD};
 use super::tags::{Vocabulary, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, Span, StepPlan, TokenLogprobs, TokenSet};
 use domain::{BlockId, KvLayout, Token};
 use std::sync::Arc;
-
-/// Bytes of a tag.
-const WORD: usize = size_of::<u64>();
 
 /// The model and its pools. Takes checked plans only: tables cover what spans read and write, and blocks are in the
 /// pools.
@@ -19,6 +19,8 @@ pub struct SimModel {
     vocabulary: Vocabulary,
     /// Per layer its KV group and its place in the group's records.
     places: Vec<(usize, usize)>,
+    /// Of each group.
+    slots: Vec<Slots>,
     pools: Vec<Arc<dyn PoolMemory>>,
     /// What the step before sampled: nothing where a span failed, no entry where all of it did.
     previous: Vec<Option<Token>>,
@@ -29,21 +31,20 @@ pub struct SimModel {
 
 impl SimModel {
     /// Returns a model on these pools, one per KV group. `None` where there is not one pool per group, aligned to
-    /// words, or where the layout has no layers, or slots that are no two words: one head of 8 bytes.
+    /// words, or where the layout has no layers, no room for [`Slots`], or is not of the whole model.
     pub fn new(layout: KvLayout, vocabulary: Vocabulary, pools: Vec<Arc<dyn PoolMemory>>) -> Option<Self> {
         let mut places = vec![None; layout.layers()];
-        for (group, shape) in layout.groups.iter().enumerate() {
-            if shape.kv_heads != 1 || shape.head_dim as usize * layout.dtype.bytes() != WORD {
-                return None;
-            }
-            for (index, &layer) in shape.layers.iter().enumerate() {
+        for group in 0..layout.groups.len() {
+            for (index, &layer) in layout.held_layers(group).iter().enumerate() {
                 *places.get_mut(usize::from(layer))? = Some((group, index));
             }
         }
         let places: Vec<_> = places.into_iter().collect::<Option<_>>()?;
+        let slots = (0..layout.groups.len()).map(|group| Slots::of(&layout, group)).collect::<Option<_>>()?;
         let aligned = pools.iter().all(|pool| pool.as_ptr().addr().is_multiple_of(WORD));
-        let fits = pools.len() == layout.groups.len() && aligned && !places.is_empty();
-        fits.then_some(Self { layout, vocabulary, places, pools, previous: Vec::new(), failing: Vec::new(), torn: 0 })
+        let fits = pools.len() == layout.groups.len() && aligned && !places.is_empty() && layout.is_whole();
+        let (previous, failing) = (Vec::new(), Vec::new());
+        fits.then_some(Self { layout, vocabulary, places, slots, pools, previous, failing, torn: 0 })
     }
 
     /// Returns the layers that a step writes, one after the other.
@@ -93,7 +94,8 @@ impl SimModel {
         let size = self.layout.block_tokens;
         let (group, _) = self.places[usize::from(layer)];
         // With a window of one token, no position sees the one before.
-        let chained = self.layout.groups[group].window != Some(1);
+        let chained = self.layout.groups[group].reach() != Some(1);
+        let is_state = self.slots[group].is_state();
         for (number, span) in plan.spans.iter().enumerate() {
             let fails = self.fails(number);
             let mut before = 0;
@@ -111,7 +113,8 @@ impl SimModel {
                 self.write_slot(span, layer, position, before, !before);
             }
             let end = span.start + span.inputs.len() as u32;
-            for position in end..end.next_multiple_of(size) {
+            // What a state's slot holds is of a token that there is.
+            for position in (end..end.next_multiple_of(size)).filter(|_| !is_state) {
                 self.write_slot(span, layer, position, 0, 0);
             }
         }
@@ -172,7 +175,11 @@ impl SimModel {
         for position in first.unwrap_or(0)..=query {
             let layer = layer_read(position, query, self.places.len());
             let (group, _) = self.places[usize::from(layer)];
-            if position >= self.layout.window_start(group, query) {
+            let is_seen = match self.slots[group].is_state() {
+                true => position == query,
+                false => position >= self.layout.window_start(group, query),
+            };
+            if is_seen {
                 state = mix(state, self.tag_at(span, layer, position));
             }
         }
@@ -211,8 +218,8 @@ impl SimModel {
         let table = &span.tables[group];
         let BlockId(block) = table.blocks[(position / size - table.first) as usize];
         let slice = block as usize * self.layout.record_bytes(group) + self.layout.slice_range(group, index).start;
-        let key = slice + (position % size) as usize * WORD;
-        (group, key, key + size as usize * WORD)
+        let [key, value] = self.slots[group].words((position % size) as usize);
+        (group, slice + key, slice + value)
     }
 
     fn read(&self, group: usize, at: usize) -> u64 {

@@ -2,15 +2,23 @@
 
 use super::tags::{Vocabulary, layer_read, mix, tag};
 use domain::plan::Sample;
-use domain::{Choice, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, Token};
+use domain::{Choice, Epoch, KvKind, KvLayout, RequestId, SamplingParams, SeqKey, Token};
 use std::sync::Arc;
 
 /// Tells the text of a sequence.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// Per layer its window; `None`: full attention.
-    windows: Vec<Option<u32>>,
+    layers: Vec<Layer>,
     vocabulary: Vocabulary,
+}
+
+/// What a layer sees.
+#[derive(Clone, Copy, Debug, Default)]
+struct Layer {
+    /// Tokens that a query reads, its own included; `None`: all.
+    window: Option<u32>,
+    /// Whether a tag is made of its own token alone.
+    is_alone: bool,
 }
 
 /// The tags of a sequence so far: `[layer][position]`.
@@ -19,16 +27,18 @@ struct Tags(Vec<Vec<u64>>);
 impl Oracle {
     /// For a model on pools of this layout that says these tokens.
     pub fn new(layout: &KvLayout, vocabulary: Vocabulary) -> Self {
-        let mut windows = vec![None; layout.layers()];
+        let mut layers = vec![Layer::default(); layout.layers()];
         for group in &layout.groups {
-            group.layers.iter().for_each(|&layer| windows[usize::from(layer)] = group.window);
+            let window = if let KvKind::State { .. } = group.kind { Some(1) } else { group.window };
+            let layer = Layer { window, is_alone: group.reach() == Some(1) };
+            group.layers.iter().for_each(|&at| layers[usize::from(at)] = layer);
         }
-        Self { windows, vocabulary }
+        Self { layers, vocabulary }
     }
 
     /// The tags that KV holds of `tokens`, as `[layer][position]`: K of the slot is the tag, V its complement.
     pub fn tags(&self, tokens: &[Token]) -> Vec<Vec<u64>> {
-        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        let mut tags = Tags(vec![Vec::new(); self.layers.len()]);
         self.extend(&mut tags, tokens);
         tags.0
     }
@@ -36,7 +46,7 @@ impl Oracle {
     /// Returns the token that follows `tokens` (prompt and output so far, never empty): the `index`-th of the output of
     /// a sequence with this seed.
     pub fn token(&self, tokens: &[Token], params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
-        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        let mut tags = Tags(vec![Vec::new(); self.layers.len()]);
         self.extend(&mut tags, tokens);
         self.draw(&tags, params, seed, index)
     }
@@ -44,7 +54,7 @@ impl Oracle {
     /// The output of a sequence with this seed after `prompt`, from its first token to the one that ends it: a stop
     /// token, which is the last of the text, or the `max_tokens`-th.
     pub fn text(&self, prompt: &[Token], params: &Arc<SamplingParams>, seed: u64) -> Vec<Token> {
-        let mut tags = Tags(vec![Vec::new(); self.windows.len()]);
+        let mut tags = Tags(vec![Vec::new(); self.layers.len()]);
         self.extend(&mut tags, prompt);
         let mut text = Vec::new();
         for index in 0..params.max_tokens {
@@ -59,9 +69,9 @@ impl Oracle {
     }
 
     fn extend(&self, tags: &mut Tags, tokens: &[Token]) {
-        for ((layer, window), tags) in (0..).zip(&self.windows).zip(&mut tags.0) {
+        for ((layer, of), tags) in (0..).zip(&self.layers).zip(&mut tags.0) {
             for &token in tokens {
-                let before = if *window == Some(1) { 0 } else { tags.last().copied().unwrap_or(0) };
+                let before = if of.is_alone { 0 } else { tags.last().copied().unwrap_or(0) };
                 tags.push(tag(layer, tags.len() as u32, token, before));
             }
         }
@@ -71,8 +81,8 @@ impl Oracle {
         let query = tags.0[0].len() as u32 - 1;
         let mut state = 0;
         for position in 0..=query {
-            let layer = usize::from(layer_read(position, query, self.windows.len()));
-            if self.windows[layer].is_none_or(|window| position + window > query) {
+            let layer = usize::from(layer_read(position, query, self.layers.len()));
+            if self.layers[layer].window.is_none_or(|window| position + window > query) {
                 state = mix(state, tags.0[layer][position as usize]);
             }
         }

@@ -1,16 +1,15 @@
 use super::*;
-use domain::{Dtype, Encoding, KvGroup};
+use domain::{Dtype, Encoding, KvGroup, KvKind, ModelLayout};
 use proptest::prelude::*;
 
 fn layout(block_tokens: u32, groups: &[(u16, u32, u32, Option<u32>)]) -> KvLayout {
     let group = |&(layers, kv_heads, head_dim, window): &(u16, u32, u32, Option<u32>)| KvGroup {
         layers: (0..layers).collect(),
-        kv_heads,
-        head_dim,
+        kind: KvKind::of_heads(kv_heads, head_dim),
         window,
     };
     let groups = groups.iter().map(group).collect();
-    KvLayout { block_tokens, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups }
+    KvLayout::whole(ModelLayout { block_tokens, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups })
 }
 
 /// The default settings.
@@ -29,7 +28,8 @@ fn demand(layout: &KvLayout, bytes: u64, context: u32) -> PoolDemand<'_> {
 
 /// Returns the longest context with equally many blocks for each group.
 fn equal_context(demand: &PoolDemand<'_>) -> u32 {
-    let blocks = demand.bytes / (demand.layout.token_bytes() as u64 * u64::from(demand.layout.block_tokens));
+    let block: usize = (0..demand.layout.groups.len()).map(|group| demand.layout.record_bytes(group)).sum();
+    let blocks = demand.bytes / block as u64;
     demand.usable(blocks as u32) * demand.layout.block_tokens
 }
 
@@ -99,9 +99,18 @@ fn too_little_memory_is_refused_with_what_is_needed() {
     assert!(demand(&layout, refused.needed(), 1024).sizes().is_ok());
 }
 
-fn groups() -> impl Strategy<Value = Vec<(u16, u32, u32, Option<u32>)>> {
+/// Groups of all kinds.
+fn groups() -> impl Strategy<Value = Vec<KvGroup>> {
     let window = prop_oneof![Just(None), (1..3000u32).prop_map(Some)];
-    prop::collection::vec((1..30u16, 1..9u32, prop::sample::select(vec![64u32, 128, 256]), window), 1..4)
+    let dim = || prop::sample::select(vec![64u32, 128, 256]);
+    let kind = prop_oneof![
+        (1..9u32, dim(), dim()).prop_map(|(heads, k_dim, v_dim)| KvKind::Heads { heads, k_dim, v_dim }),
+        dim().prop_map(|width| KvKind::Latent { width, rope: 64 }),
+        (1u32..1 << 20).prop_map(|bytes| KvKind::State { bytes }),
+    ];
+    let group = (1..30u16, kind, window);
+    let group = group.prop_map(|(layers, kind, window)| KvGroup { layers: (0..layers).collect(), kind, window });
+    prop::collection::vec(group, 1..4)
 }
 
 proptest! {
@@ -114,13 +123,14 @@ proptest! {
         (running_max, prompts_max, chunks) in (1..300u32, 1..5u32, 1..40u32),
         (reserve_percent, pinned_percent) in (0..=45u32, 0..=45u32),
     ) {
-        let layout = layout(block_tokens, &groups);
+        let model = ModelLayout { block_tokens, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups };
+        let layout = KvLayout::whole(model);
         let chunk_tokens = chunks * block_tokens;
         let demand = PoolDemand {
             layout: &layout, bytes, context, running_max, prompts_max, chunk_tokens, reserve_percent, pinned_percent,
         };
         let Ok(sizes) = demand.sizes() else {
-            let each: usize = (0..groups.len()).map(|group| layout.record_bytes(group)).sum();
+            let each: usize = (0..layout.groups.len()).map(|group| layout.record_bytes(group)).sum();
             prop_assert!(bytes < each as u64 * u64::from(BLOCKS_MIN));
             return Ok(());
         };
@@ -133,7 +143,7 @@ proptest! {
         // A sequence of the context fits next to the reserve and all pins, by what the manager takes for it.
         let whole = sizes.context_tokens.div_ceil(block_tokens);
         for (group, &blocks) in sizes.blocks.iter().enumerate() {
-            let needed = match layout.groups[group].window {
+            let needed = match layout.groups[group].reach() {
                 None => sizes.context_tokens / block_tokens,
                 Some(window) => {
                     let window = (window - 1).div_ceil(block_tokens) + 1;

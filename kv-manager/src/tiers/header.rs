@@ -1,14 +1,15 @@
 //! The header of a record in a tier: what is behind it, so that nothing else is ever taken for it.
 
 use super::log::{is_sealed, seal};
-use domain::{BlockHash, GroupId};
+use domain::{BlockHash, GroupId, LAYOUT_VERSION};
 
 /// Bytes of a header. It has a sector to itself, whose rest is zero.
 pub const HEADER: usize = 64;
 
 const MAGIC: [u8; 8] = *b"BTNKVREC";
-/// Version of the format, of a header and of what is behind it.
-pub const VERSION: u32 = 1;
+/// Version of the format, of a header and of what is behind it: where a header changes, the layout's version rises with
+/// it.
+pub const VERSION: u32 = LAYOUT_VERSION;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct RecordHeader {
     pub group: GroupId,
     /// Its identity, which covers the weights and all else that its bytes depend on but where they lie.
     pub hash: BlockHash,
-    /// [`domain::KvLayout::fingerprint`] of its layout.
+    /// [`domain::KvLayout::records_fingerprint`] of its layout.
     pub fingerprint: u64,
     /// Its bytes.
     pub len: u64,

@@ -1,9 +1,9 @@
 //! What is right: the text of every sequence and the bytes of every block, told by the oracle from tokens alone;
 //! and which tenant said what.
 
-use crate::pool::{Pool, WORD};
+use crate::pool::Pool;
 use domain::{BlockHash, KvLayout, Request, RequestId, Scope, ScopeParts, Tenant, Token};
-use engine::sim::{Oracle, Vocabulary};
+use engine::sim::{Oracle, Slots, Vocabulary};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -138,12 +138,13 @@ impl Expected {
     ) -> Result<(), String> {
         let size = self.layout.block_tokens as usize;
         let record = block as usize * self.layout.record_bytes(group);
-        for (index, &layer) in self.layout.groups[group].layers.iter().enumerate() {
+        let slots = Slots::of(&self.layout, group).expect("a layout of the sim device");
+        for (index, &layer) in self.layout.held_layers(group).iter().enumerate() {
             let slice = record + self.layout.slice_range(group, index).start;
-            for offset in 0..positions as usize {
+            for offset in slots.kept(positions as usize) {
                 let position = number as usize * size + offset;
                 let tag = tags[usize::from(layer)][position];
-                let (key, value) = (pool.get(slice + offset * WORD), pool.get(slice + (size + offset) * WORD));
+                let [key, value] = slots.words(offset).map(|word| pool.get(slice + word));
                 if (key, value) != (tag, !tag) {
                     return Err(format!("does not hold position {position} in layer {layer}"));
                 }

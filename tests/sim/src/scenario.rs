@@ -5,7 +5,7 @@ use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use crate::tenants::Tenants;
-use domain::{Dtype, Encoding, KvGroup, KvLayout, Request, RequestId, SamplingParams, Token};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, Request, RequestId, SamplingParams, Token};
 use engine::sim::{HEAD_DIM, Oracle, Vocabulary};
 use kv_manager::EvictionPolicy;
 use placement::{FetchPolicy, HandoffPolicy};
@@ -93,7 +93,7 @@ impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
         let random = &mut random;
-        let layout = layout(random);
+        let layout = layout(random, &mut Random::new(seed, 12));
         let size = layout.block_tokens;
         let running_max = random.range(2, 12) as u32;
         let scheduler = SchedulerConfig {
@@ -315,10 +315,18 @@ const PROMPT_MAX: u32 = 60;
 /// Most output tokens.
 const OUTPUT_MAX: u32 = 60;
 
-/// One group of all layers, or two, the second of which has a window.
-fn layout(random: &mut Random) -> KvLayout {
+/// What layers may keep.
+const KINDS: [KvKind; 4] = [
+    KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 },
+    KvKind::Latent { width: 4, rope: 2 },
+    KvKind::State { bytes: 16 },
+    KvKind::State { bytes: 24 },
+];
+
+/// One group of all layers, or two, the second of which has a window. `kinds` draws what they keep.
+fn layout(random: &mut Random, kinds: &mut Random) -> KvLayout {
     let layers = random.range(2, 4) as u16;
-    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: HEAD_DIM, window };
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, HEAD_DIM), window };
     let groups = if random.chance(600) {
         vec![group((0..layers).collect(), None)]
     } else {
@@ -326,14 +334,22 @@ fn layout(random: &mut Random) -> KvLayout {
         let (even, odd) = (0..layers).partition(|layer| layer % 2 == 0);
         vec![group(even, random.chance(200).then_some(window + 5)), group(odd, Some(window))]
     };
-    KvLayout { block_tokens: random.pick(&[4, 8]), dtype: Dtype::F32, encoding: Encoding::Exact, groups }
+    let various = kinds.chance(300);
+    let of = |group| if various { KvGroup { kind: kinds.pick(&KINDS), ..group } } else { group };
+    let groups = groups.into_iter().map(of).collect();
+    KvLayout::whole(ModelLayout {
+        block_tokens: random.pick(&[4, 8]),
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups,
+    })
 }
 
 /// Returns the blocks of each group: `blocks`, or fewer where the group has a window, and at least what one prompt has
 /// at once of them.
 fn pool_blocks(random: &mut Random, layout: &KvLayout, chunk_tokens: u32, caps: &Caps, blocks: u32) -> Vec<u32> {
     let of_group = |group: &KvGroup| {
-        let Some(window) = group.window.filter(|_| random.chance(700)) else { return blocks };
+        let Some(window) = group.reach().filter(|_| random.chance(700)) else { return blocks };
         let window = (window - 1).div_ceil(layout.block_tokens) + 1;
         let least = (2 * window + chunk_tokens / layout.block_tokens) * 100 / (100 - caps.pinned_percent) + 1;
         if least < blocks { random.range(least.into(), blocks.into()) as u32 } else { blocks }

@@ -1,7 +1,7 @@
 //! Files as a kill leaves them, at every boundary of what a tier writes: what is found in them is right, or it is
 //! not found; and what is written from there on is found by the next life.
 
-use super::tests::{config, open};
+use super::tests::{config, home, open};
 use super::*;
 use crate::rig::{Rig, TENANT, block, hash, layout, slot};
 use kv_manager::tiers::log::{ENTRY, HEAD};
@@ -47,12 +47,12 @@ impl Crash {
         let (mut rig, _) = open(&config).expect("it opens");
         WRITES.iter().for_each(|&write| put(&mut rig, write));
         drop(rig);
-        let read = |name: &str| std::fs::read(config.folders[0].join(name)).expect("it is there");
+        let read = |name: &str| std::fs::read(home(&config.folders[0]).join(name)).expect("it is there");
         Self { log: read("log"), records: read("records"), config, _folder: folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.config.folders[0].join(name)
+        home(&self.config.folders[0]).join(name)
     }
 
     /// Opens the tier over this log and these records. Each record that it says it has is the right one, or is

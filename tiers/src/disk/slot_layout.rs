@@ -55,7 +55,7 @@ impl SlotLayout {
     /// the folders and their order also where its bytes are.
     pub(super) fn shape(&self, layout: &KvLayout, config: &DiskConfig) -> u64 {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&layout.fingerprint().to_le_bytes());
+        hasher.update(&layout.records_fingerprint().to_le_bytes());
         hasher.update(&config.weights);
         hasher.update(&self.slots.to_le_bytes());
         hasher.update(&STRIPE_BYTES.to_le_bytes());

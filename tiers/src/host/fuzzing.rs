@@ -6,7 +6,7 @@ use super::shape::{ENTRY, HEAD, HEADER_AT, Shape};
 use super::view::View;
 use crate::mover_thread::now;
 use crate::records::{Records, Spot};
-use domain::{BlockHash, BlockId, BlockRef, Dtype, Encoding, GroupId, KvGroup, KvLayout};
+use domain::{BlockHash, BlockId, BlockRef, Dtype, Encoding, GroupId, KvGroup, KvKind, KvLayout, ModelLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead};
 use std::path::Path;
@@ -20,8 +20,13 @@ const SLOTS: u32 = 4;
 const FOUND_MAX: usize = 3;
 
 fn layout() -> KvLayout {
-    let group = || KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None };
-    KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group(), group()] }
+    let group = || KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 4), window: None };
+    KvLayout::whole(ModelLayout {
+        block_tokens: 4,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![group(), group()],
+    })
 }
 
 /// Looks at the file as at a neighbour's slab, and reads all that it says it has.
@@ -74,7 +79,7 @@ pub fn slab_seed() -> Vec<u8> {
         let header = RecordHeader {
             group: slot.group,
             hash: BlockHash([7; 16]),
-            fingerprint: layout.fingerprint(),
+            fingerprint: layout.records_fingerprint(),
             len: record.len() as u64,
             checksum: checksum(&record),
         };

@@ -82,7 +82,7 @@ impl Shape {
             begin += group.each * slots as usize;
             group
         };
-        let model = Model { weights, layout: layout.fingerprint() };
+        let model = Model { weights, layout: layout.records_fingerprint() };
         Self { slots, model, groups: (0..layout.groups.len()).map(group).collect() }
     }
 

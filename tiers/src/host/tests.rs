@@ -76,7 +76,7 @@ fn encoded_records_take_less_room_and_come_back_as_that_has_it() {
         rig.check_what_is_encoded_comes_back(encoding);
         assert!(rig.slots > exact * 3, "{} slots in place of {exact}", rig.slots);
         assert!(memory.len() as u64 <= config().bytes);
-        assert_eq!(word(&*memory, 64), encoded(encoding).fingerprint());
+        assert_eq!(word(&*memory, 64), encoded(encoding).records_fingerprint());
     }
 }
 
@@ -112,7 +112,7 @@ fn a_slab_says_itself_what_lies_where() {
     let [version, worker, life] = [8, 16, 24].map(|at| word(memory, at));
     assert_eq!((version, worker, life, bytes(memory, 32, 32)), (VERSION, 7, 3, &[5; 32][..]));
     let [fingerprint, groups, slots] = [64, 72, SLOTS_AT].map(|at| word(memory, at));
-    assert_eq!((fingerprint, groups), (layout.fingerprint(), 2));
+    assert_eq!((fingerprint, groups), (layout.records_fingerprint(), 2));
     for (changes, (group, round)) in (1..).zip([(1, 1), (1, 2), (0, 1)]) {
         rig.bytes(block(group, 0)).fill(40 + round as u8);
         assert!(rig.write(slot(group, 2), block(group, 0), hash(9)));

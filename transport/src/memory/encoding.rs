@@ -45,10 +45,10 @@ fn copy(from: &[u8], to: &mut [u8]) -> u64 {
 /// Writes the record of group `group` as the tiers below the device keep it: [`KvLayout::encode`].
 ///
 /// ```
-/// use domain::{Dtype, Encoding, KvGroup, KvLayout};
+/// use domain::{Dtype, Encoding, KvGroup, ModelLayout, KvKind, KvLayout};
 ///
-/// let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 16, window: None }];
-/// let layout = KvLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Int8, groups };
+/// let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 16), window: None }];
+/// let layout = KvLayout::whole(ModelLayout { block_tokens: 16, dtype: Dtype::F32, encoding: Encoding::Int8, groups });
 /// let record = vec![0; layout.record_bytes(0)];
 /// let mut stored = vec![0; layout.stored_bytes(0)];
 /// assert!(stored.len() < record.len() / 2);
@@ -136,15 +136,15 @@ fn decode_avx2(part: KvPart, stored: &[u8], parts: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::{Dtype, KvGroup};
+    use domain::{Dtype, KvGroup, KvKind, ModelLayout};
 
     /// Every processor writes the same bytes, so that all of a cluster read each other's.
     #[test]
     fn vectors_make_no_difference() {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
             for encoding in [Encoding::Exact, Encoding::Int8, Encoding::Fp8] {
-                let groups = vec![KvGroup { layers: vec![0, 1], kv_heads: 2, head_dim: 67, window: None }];
-                let layout = KvLayout { block_tokens: 18, dtype, encoding, groups };
+                let groups = vec![KvGroup { layers: vec![0, 1], kind: KvKind::of_heads(2, 67), window: None }];
+                let layout = KvLayout::whole(ModelLayout { block_tokens: 18, dtype, encoding, groups });
                 let mut state = 7_u32;
                 let mut draw = || {
                     state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);

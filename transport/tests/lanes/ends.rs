@@ -2,7 +2,9 @@
 
 use crate::certificates;
 use domain::session::{PeerInfo, Role};
-use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, KvPart, ProgressWord, Secret, WorkerId};
+use domain::{
+    Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, KvPart, ModelLayout, ProgressWord, Secret, WorkerId,
+};
 use std::fmt;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -93,8 +95,8 @@ pub(crate) fn part() -> KvPart {
 }
 
 pub(crate) fn part_of(block_tokens: u32, dtype: Dtype, encoding: Encoding, head_dim: u32) -> KvPart {
-    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim, window: None }];
-    KvLayout { block_tokens, dtype, encoding, groups }.part(0)
+    let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, head_dim), window: None }];
+    KvLayout::whole(ModelLayout { block_tokens, dtype, encoding, groups }).part(0)
 }
 
 /// Makes bytes some that are as they were after they have travelled encoded, if whole parts of them do.

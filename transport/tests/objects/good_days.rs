@@ -43,8 +43,9 @@ fn what_is_there_is_listed_in_order_from_anywhere_on() {
     }
     let list = |prefix: &str, after: Option<&String>, keys_max| {
         let work = ObjectWork::List { prefix: prefix.to_owned(), after: after.cloned(), keys_max };
-        let ObjectOutcome::Listed(keys) = bench.outcome(work) else { panic!("it lists") };
-        keys
+        let ObjectOutcome::Listed(objects) = bench.outcome(work) else { panic!("it lists") };
+        assert!(objects.iter().all(|object| object.bytes == 10), "{objects:?}");
+        objects.into_iter().map(|object| object.key).collect::<Vec<_>>()
     };
     assert_eq!(list("some", None, 100), keys);
     assert_eq!(list("some", None, 3), keys[..3]);

@@ -8,7 +8,6 @@ use crate::config::{self, Device, Flags};
 use crate::error::CommandError;
 use crate::output::print;
 use bench_tiers::{BenchError, Settings, Subject};
-use domain::KvLayout;
 use engine::models::ModelFiles;
 use kv_manager::tiers::Tier;
 use std::ffi::OsString;
@@ -37,7 +36,7 @@ pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
         program: std::env::current_exe()?,
         flags: serve_flags(asked, &source.path),
         name: source.name.clone().unwrap_or_else(|| files.name.clone()),
-        layout: KvLayout { encoding: config.kv.encoding, ..layout },
+        layout: layout.with_encoding(config.kv.encoding),
         context: files.spec.context,
         vocab: files.spec.vocab,
         reserve_percent: config.kv.reserve_percent,

@@ -179,10 +179,10 @@ enum Opened {
 
 /// Returns lines about the shape of a model.
 fn shape(spec: &ModelSpec) -> Vec<(&'static str, String)> {
-    let windows = spec.windows.iter().flatten().count();
-    let attention = match spec.windows.iter().flatten().next() {
+    let windows: Vec<u32> = spec.windows().into_iter().flatten().collect();
+    let attention = match windows.first() {
         None => "full".to_owned(),
-        Some(window) => format!("window of {window} tokens in {windows} of {} layers", spec.layers),
+        Some(window) => format!("window of {window} tokens in {} of {} layers", windows.len(), spec.layers),
     };
     let rope = spec.ropes.last().expect("a model has layers");
     let scaling = match &rope.scaling {
@@ -196,7 +196,7 @@ fn shape(spec: &ModelSpec) -> Vec<(&'static str, String)> {
     let local = local.map_or(String::new(), |local| format!(", {} in layers with a window", local.theta));
     vec![
         ("layers", spec.layers.to_string()),
-        ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.ffn)),
+        ("hidden, feed-forward", format!("{}, {}", spec.hidden, spec.feed_forward_width_max())),
         ("heads", format!("{} of {}, {} for KV", spec.heads, spec.head_dim, spec.kv_heads)),
         ("attention", attention),
         ("rotary base", format!("{}{scaling}{local}", rope.theta)),

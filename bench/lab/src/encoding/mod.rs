@@ -118,7 +118,7 @@ fn generate(
 }
 
 fn share(layout: &KvLayout, encoding: Encoding) -> f64 {
-    let stored = KvLayout { encoding, ..layout.clone() };
+    let stored = layout.clone().with_encoding(encoding);
     let bytes = |of: &dyn Fn(usize) -> usize| (0..layout.groups.len()).map(of).sum::<usize>() as f64;
     bytes(&|group| stored.stored_bytes(group)) / bytes(&|group| layout.record_bytes(group))
 }

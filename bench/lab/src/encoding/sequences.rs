@@ -71,7 +71,7 @@ impl Sequences {
 
     /// Gives the sequence the first one's blocks of so many tokens, as they come back from a tier with this encoding.
     pub(super) fn recode(&mut self, sequence: u32, encoding: Encoding, tokens: u32) {
-        let layout = KvLayout { encoding, ..self.device.layout().clone() };
+        let layout = self.device.layout().clone().with_encoding(encoding);
         for group in 0..layout.groups.len() {
             let (mut record, mut stored) = (vec![0; layout.record_bytes(group)], vec![0; layout.stored_bytes(group)]);
             let pool = self.device.pool(group);

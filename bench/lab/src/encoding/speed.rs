@@ -1,7 +1,7 @@
 //! How fast records are encoded and decoded by one thread, as the thread of a tier does it, beside plain copies of
 //! them.
 
-use domain::{Dtype, KvLayout};
+use domain::{Dtype, KvLayout, ModelLayout};
 use std::error::Error;
 use std::time::Instant;
 use transport::{Memory, SealedMemory, decode_record, encode_record, encode_summed};
@@ -28,7 +28,7 @@ pub(super) fn run(layout: &KvLayout) -> Result<(), Box<dyn Error>> {
     };
     for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
         for encoding in super::ENCODINGS {
-            let layout = KvLayout { encoding, dtype, ..layout.clone() };
+            let layout = KvLayout::whole(ModelLayout { encoding, dtype, ..layout.model().clone() });
             let (record, stored) = (layout.record_bytes(0), layout.stored_bytes(0));
             // Numbers of about the same size, in any format.
             let numbers = records.as_chunks_mut::<4>().0.iter_mut().enumerate();

@@ -6,3 +6,4 @@ mod outputs;
 mod plans;
 pub(super) mod rig;
 mod steps;
+mod widths;

@@ -4,7 +4,7 @@ use super::rig::{BLOCKS, Rig, config, model, sample, tokens};
 use crate::cpu::{CpuConfig, CpuDevice, CpuError, Isa};
 use crate::device::{Device, SubmitError};
 use domain::plan::{BlockCopy, HiddenRows, Input, Score, StepPlan};
-use domain::{BlockId, Dtype, GroupId, StepId};
+use domain::{BlockId, Dtype, GroupId, KvKind, KvLayout, ModelLayout, Shard, StepId};
 use std::sync::Arc;
 
 /// A sound plan with one change is refused, with these words and for this span.
@@ -101,10 +101,17 @@ fn spans_may_read_the_same_blocks() {
     assert!(rig.run(vec![one, other]).0.sampled.is_ok());
 }
 
+/// Changes the layout of the whole model.
+fn change_layout(config: &mut CpuConfig, change: impl FnOnce(&mut ModelLayout)) {
+    let mut model = config.layout.model().clone();
+    change(&mut model);
+    config.layout = KvLayout::whole(model);
+}
+
 #[test]
 fn configurations_that_contradict_the_model_are_refused() {
     let model = model("llama", "tiny", Dtype::F32);
-    let check = |words: &str, change: fn(&mut CpuConfig)| {
+    let check = |words: &str, change: &dyn Fn(&mut CpuConfig)| {
         let mut config = config(&model, 16, 1, Isa::best());
         change(&mut config);
         match CpuDevice::new(model.clone(), config).err() {
@@ -112,13 +119,23 @@ fn configurations_that_contradict_the_model_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    check("another model's", |config| config.layout.groups[0].head_dim = 8);
-    check("no tokens", |config| config.layout.block_tokens = 0);
-    check("pools of", |config| config.limits.blocks = vec![0]);
-    check("pools of", |config| config.limits.blocks = vec![1, 1]);
-    check("zero", |config| config.limits.outputs_max = 0);
-    check("a context of 4096", |config| config.limits.context_max = 4096);
-    check("threads", |config| config.threads = 0);
+    check("another model's", &|config| change_layout(config, |model| model.groups[0].kind = KvKind::of_heads(1, 8)));
+    check("no tokens", &|config| change_layout(config, |model| model.block_tokens = 0));
+    let wide = KvKind::Heads { heads: 2, k_dim: 24, v_dim: 16 };
+    let kinds = [(wide, "keys of 24 numbers and values of 16"), (KvKind::Latent { width: 64, rope: 8 }, "latents")];
+    for (kind, words) in kinds.into_iter().chain([(KvKind::State { bytes: 64 }, "states")]) {
+        check(words, &|config| change_layout(config, |model| model.groups[0].kind = kind));
+    }
+    check("a part of one", &|config| {
+        let model = config.layout.model().clone();
+        let shard = Shard { layers: 0..1, ..config.layout.shard().clone() };
+        config.layout = KvLayout::of(model, shard).expect("the model has several layers");
+    });
+    check("pools of", &|config| config.limits.blocks = vec![0]);
+    check("pools of", &|config| config.limits.blocks = vec![1, 1]);
+    check("zero", &|config| config.limits.outputs_max = 0);
+    check("a context of 4096", &|config| config.limits.context_max = 4096);
+    check("threads", &|config| config.threads = 0);
 }
 
 #[test]

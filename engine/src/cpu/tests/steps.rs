@@ -5,7 +5,7 @@ use crate::checkpoint::CheckpointError;
 use crate::cpu::{CpuModel, Isa, LogitsTap};
 use crate::device::{Device, SubmitError};
 use crate::models::bind::LoadError;
-use crate::spec::QkNorm;
+use crate::spec::{FeedForward, QkNorm};
 use domain::plan::{BlockCopy, Input, Sample};
 use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
 use std::sync::Arc;
@@ -41,7 +41,8 @@ fn positions_without_a_token_are_zero() {
     for (from, to) in [(0, 5), (5, 6), (6, 14)] {
         rig.run(vec![rig.span(0, from, &all[from as usize..to])]).0.sampled.expect("the step succeeds");
         for group in 0..rig.device.layout().groups.len() {
-            let head_dim = rig.device.layout().groups[group].head_dim as usize;
+            let layout = rig.device.layout();
+            let head_dim = layout.part(group).bytes() / (layout.block_tokens as usize * size_of::<f32>());
             for part in record(&rig, group, SEQUENCE_BLOCKS - 1).chunks(16 * head_dim) {
                 assert!(part[..to * head_dim].iter().all(|x| x.is_finite() && *x != 0.0));
                 assert!(part[to * head_dim..].iter().all(|x| x.to_bits() == 0));
@@ -224,7 +225,7 @@ fn a_checkpoint_that_does_not_fit_its_config_is_refused_by_name() {
         change(&mut spec);
         CpuModel::load(spec, &files.checkpoint, &mut |_| {}).err().expect("it is refused")
     };
-    match load(|spec| spec.ffn = 100) {
+    match load(|spec| spec.feed_forward[0] = FeedForward::Dense { width: 100 }) {
         LoadError::Shape { name, expected, found } => {
             assert_eq!(name, "model.layers.0.mlp.gate_proj.weight");
             assert_eq!((expected, found), (vec![100, 64], vec![160, 64]));

@@ -103,7 +103,7 @@ fn queries_of_ministral3_grow_by_their_position() {
         "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1});
     let ministral = spec("ministral3", json!({"rope_parameters": scaling}));
     let growth = QueryGrowth { beta: 0.1, original_context: 100 };
-    assert_eq!((ministral.query_growth, ministral.context, ministral.windows), (Some(growth), 1600, vec![None; 4]));
+    assert_eq!((ministral.query_growth, ministral.context, ministral.windows()), (Some(growth), 1600, vec![None; 4]));
     assert!(
         matches!(&ministral.ropes[0], Rope { theta: 1e6, scaling: RopeScaling::Yarn(yarn), .. } if yarn.magnitude == 1.0)
     );

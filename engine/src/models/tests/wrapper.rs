@@ -72,16 +72,16 @@ fn mistral3() -> Value {
 fn gemma3_says_only_what_differs_from_its_class() {
     let spec = read(&gemma3());
     assert_eq!((spec.family, spec.vocab, spec.hidden, spec.layers), ("gemma3_text", 262_208, 2560, 34));
-    assert_eq!((spec.heads, spec.kv_heads, spec.head_dim, spec.ffn), (8, 4, 256, 10_240));
+    assert_eq!((spec.heads, spec.kv_heads, spec.head_dim, spec.feed_forward_width_max()), (8, 4, 256, 10_240));
     assert_eq!((spec.context, spec.tied, spec.dtype), (131_072, true, Dtype::Bf16));
-    assert_eq!((spec.eos, spec.bos), (vec![1, 106], Some(2)));
-    for (layer, (rope, window)) in (1..).zip(spec.ropes.iter().zip(&spec.windows)) {
+    assert_eq!((&spec.eos[..], spec.bos), (&[1, 106][..], Some(2)));
+    for (layer, (rope, window)) in (1..).zip(spec.ropes.iter().zip(spec.windows())) {
         let expected = if layer % 6 == 0 {
             (1_000_000.0, RopeScaling::Linear { factor: 8.0 }, None)
         } else {
             (10_000.0, RopeScaling::None, Some(1024))
         };
-        assert_eq!((rope.theta, rope.scaling.clone(), *window), expected, "layer {layer}");
+        assert_eq!((rope.theta, rope.scaling.clone(), window), expected, "layer {layer}");
     }
     let mut silent = gemma3();
     silent["eos_token_id"] = json!(null);
@@ -92,8 +92,8 @@ fn gemma3_says_only_what_differs_from_its_class() {
 fn mistral3_is_a_mistral_or_a_ministral3() {
     let spec = read(&mistral3());
     assert_eq!((spec.family, spec.vocab, spec.layers, spec.context), ("mistral", 131_072, 40, 131_072));
-    assert_eq!((spec.eos, spec.bos, spec.dtype), (vec![2], Some(1), Dtype::Bf16));
-    assert_eq!(spec.windows, [None; 40]);
+    assert_eq!((&spec.eos[..], spec.bos, spec.dtype), (&[2][..], Some(1), Dtype::Bf16));
+    assert_eq!(spec.windows(), [None; 40]);
     assert_eq!(spec.ropes[0].theta, 1e9);
     let mut untied = mistral3();
     untied["tie_word_embeddings"] = json!(false);

@@ -1,11 +1,11 @@
 //! The text is the oracle's if every block is the right one, and another if any is not.
 
-use super::rig::{BLOCKS, SEED, block, known, layout, plan, prompt, span, vocabulary};
+use super::rig::{BLOCKS, SEED, block, known, layout, layout_of_all_kinds, plan, prompt, span, vocabulary};
 use crate::device::PoolMemory;
 use crate::pool::Pool;
 use crate::sim::{Oracle, SimModel, Vocabulary};
 use domain::plan::{BlockCopy, StepPlan};
-use domain::{GroupId, KvLayout, SamplingParams, Token};
+use domain::{GroupId, KvKind, KvLayout, SamplingParams, Token};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -77,6 +77,14 @@ proptest! {
     }
 
     #[test]
+    fn the_text_is_the_oracles_whatever_layers_keep(len in 1..120u32, chunk in 1..40u32) {
+        let (layout, prompt) = (layout_of_all_kinds(), prompt(len, len));
+        let mut run = Run::new(layout.clone(), prompt.clone());
+        prop_assert_eq!(run.finish(chunk, OUTPUT), &expected(&layout, &prompt)[..]);
+        prop_assert_eq!(run.model.torn(), 0);
+    }
+
+    #[test]
     fn any_damaged_byte_of_the_context_changes_the_text(
         len in 1..60u32, window in prop::option::of(4..9u32), at in any::<prop::sample::Index>(), value: bool,
     ) {
@@ -99,6 +107,19 @@ proptest! {
         run.finish(8, 1 + u32::from(layers));
         prop_assert_ne!(&run.tokens[len as usize..], &expected(&layout, &prompt)[..1 + usize::from(layers)]);
         prop_assert!(run.model.torn() > 0);
+    }
+}
+
+/// The one before the next position is all that a recurrent layer has.
+#[test]
+fn a_damaged_state_changes_the_text() {
+    let (layout, prompt) = (layout_of_all_kinds(), prompt(21, 3));
+    for index in 0..2 {
+        let mut run = Run::new(layout.clone(), prompt.clone());
+        run.finish(8, 1);
+        run.damage(2, block(20 / 4).0 as usize * layout.record_bytes(2) + layout.slice_range(2, index).start);
+        assert_ne!(run.finish(8, OUTPUT), &expected(&layout, &prompt)[..], "layer {index} of the states");
+        assert!(run.model.torn() > 0);
     }
 }
 
@@ -137,8 +158,9 @@ fn copied_records_say_the_same() {
 
 #[test]
 fn a_layout_without_room_for_tags_is_refused() {
-    let mut narrow = layout(None);
-    narrow.groups[0].head_dim = 1;
+    let mut model = layout(None).model().clone();
+    model.groups[0].kind = KvKind::of_heads(1, 1);
+    let narrow = KvLayout::whole(model);
     let pool = || vec![Arc::new(Pool::new(4096).expect("memory")) as Arc<dyn PoolMemory>];
     assert!(SimModel::new(narrow, vocabulary(), pool()).is_none());
     assert!(SimModel::new(layout(Some(4)), vocabulary(), pool()).is_none(), "a pool is missing");

@@ -3,7 +3,8 @@
 use crate::sim::Vocabulary;
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
 use domain::{
-    BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token,
+    BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvKind, KvLayout, ModelLayout, RequestId, SamplingParams, SeqKey,
+    StepId, Token,
 };
 use std::sync::Arc;
 
@@ -15,12 +16,23 @@ pub(super) const KEY: SeqKey = SeqKey { request: RequestId(1), epoch: Epoch(1), 
 
 /// Three layers; with a window, the middle one has it.
 pub(super) fn layout(window: Option<u32>) -> KvLayout {
-    let group = |layers: Vec<u16>, window| KvGroup { layers, kv_heads: 1, head_dim: 2, window };
+    let group = |layers: Vec<u16>, window| KvGroup { layers, kind: KvKind::of_heads(1, 2), window };
     let groups = match window {
         None => vec![group(vec![0, 1, 2], None)],
         window => vec![group(vec![0, 2], None), group(vec![1], window)],
     };
-    KvLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups }
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
+}
+
+/// Five layers of three groups: heads whose values are wider than their keys, latents, and states.
+pub(super) fn layout_of_all_kinds() -> KvLayout {
+    let group = |layers: Vec<u16>, kind| KvGroup { layers, kind, window: None };
+    let groups = vec![
+        group(vec![0, 3], KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 }),
+        group(vec![1], KvKind::Latent { width: 6, rope: 2 }),
+        group(vec![2, 4], KvKind::State { bytes: 40 }),
+    ];
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::F32, encoding: Encoding::Exact, groups })
 }
 
 /// So many that two tokens are never the same by chance.

@@ -23,7 +23,7 @@ pub(crate) fn check(world: &World, w: WorkerIndex) -> Result<(), String> {
     }
     let core = alive.machine.core();
     // The next chunk of a prompt may need blocks that fell out of a window and that a tier still reads.
-    let windowed = world.scenario.layout.groups.iter().map(|group| group.window.is_some());
+    let windowed = world.scenario.layout.groups.iter().map(|group| group.reach().is_some());
     let lacks =
         core.kv.stats().iter().zip(windowed).any(|(stats, windowed)| windowed && stats.cached > stats.evictable);
     let runs = |key: SeqKey, stand: &Stand| core.decodes(key) && !core.is_held(key) || stand.computes(key) && !lacks;

@@ -15,7 +15,7 @@ use crate::memory::{Memory, RegionId};
 use crate::net::socket::Socket;
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch};
-use domain::{Dtype, Encoding, Incarnation, KvGroup, KvLayout, KvPart, WorkerId};
+use domain::{Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, KvPart, ModelLayout, WorkerId};
 use rustix::event::epoll::EventFlags;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -35,8 +35,8 @@ const PIECE: usize = 64;
 
 /// Returns what memory is made of: 32 bytes, or 20 encoded.
 fn part() -> KvPart {
-    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
-    KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }.part(0)
+    let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 4), window: None }];
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }).part(0)
 }
 
 fn memory(byte: u8, how: How) -> Arc<SealedMemory> {

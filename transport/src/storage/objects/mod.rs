@@ -88,8 +88,17 @@ pub enum ObjectOutcome {
     Present(u64),
     /// The store has no object of that key.
     Missing,
-    /// The keys that were asked for, in their order. Fewer than were wanted: there are no more.
-    Listed(Vec<String>),
+    /// The objects that were asked for, in the order of their keys. Fewer than were wanted: there are no more.
+    Listed(Vec<ListedObject>),
+}
+
+/// An object that a store lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedObject {
+    /// Its key.
+    pub key: String,
+    /// Its bytes.
+    pub bytes: u64,
 }
 
 /// Moves bytes between objects and memory. Dropping it ends its transfers, and waits for no store and no name

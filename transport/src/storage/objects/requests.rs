@@ -4,7 +4,7 @@ use super::client::{Connections, JOURNAL, Journal};
 use super::config::ObjectConfigError;
 use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectPlan, Plan};
-use super::{ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error};
+use super::{ListedObject, ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error};
 use crate::clock::now;
 use crate::memory::Memory;
 use crate::random;
@@ -15,8 +15,8 @@ use object_store::client::{HttpClient, HttpConnector};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientOptions, Error, GetOptions, GetRange, MultipartId, ObjectStore, ObjectStoreExt, PutMode,
-    PutPayload, RetryConfig,
+    BackoffConfig, ClientOptions, Error, GetOptions, GetRange, MultipartId, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMode, PutPayload, RetryConfig,
 };
 use std::future::Future;
 use std::io;
@@ -250,12 +250,18 @@ impl Requests {
         Ok(ObjectOutcome::Present(found.size))
     }
 
-    async fn list(&self, prefix: &Path, after: Option<&Path>, keys_max: usize) -> object_store::Result<Vec<String>> {
+    async fn list(
+        &self,
+        prefix: &Path,
+        after: Option<&Path>,
+        keys_max: usize,
+    ) -> object_store::Result<Vec<ListedObject>> {
         let found = match after {
             Some(after) => self.store.list_with_offset(Some(prefix), after),
             None => self.store.list(Some(prefix)),
         };
-        found.take(keys_max).map_ok(|object| object.location.into()).try_collect().await
+        let listed = |object: ObjectMeta| ListedObject { key: object.location.into(), bytes: object.size };
+        found.take(keys_max).map_ok(listed).try_collect().await
     }
 
     /// Makes a request once there is room for one more.

@@ -11,8 +11,8 @@ use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, FromWorker, PeerInfo, Submit, ToWorker};
 use domain::{
-    Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvLayout, ProgressWord, RequestId, SamplingParams,
-    SeqKey, Tenant, Time, Token, WorkerId,
+    Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvKind, KvLayout, ModelLayout, ProgressWord,
+    RequestId, SamplingParams, SeqKey, Tenant, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WritePolicy};
@@ -188,8 +188,13 @@ pub(super) fn world(blocks: u32, held: &[Vec<Token>]) -> World {
 
 /// The same, where prompts are computed in chunks of so many tokens.
 pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> World {
-    let group = KvGroup { layers: vec![0], kv_heads: 1, head_dim: 2, window: None };
-    let layout = KvLayout { block_tokens: SIZE, dtype: Dtype::F32, encoding: Encoding::Exact, groups: vec![group] };
+    let group = KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 2), window: None };
+    let layout = KvLayout::whole(ModelLayout {
+        block_tokens: SIZE,
+        dtype: Dtype::F32,
+        encoding: Encoding::Exact,
+        groups: vec![group],
+    });
     let limits = DeviceLimits { rows_max: 256, outputs_max: 16, context_max: 256, blocks: vec![blocks] };
     let config = WorkerConfig {
         id: WorkerId(11),

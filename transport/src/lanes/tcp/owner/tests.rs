@@ -10,7 +10,7 @@ use crate::memory::sealed::SealedMemory;
 use crate::net::control::Control;
 use crate::wake::watch::Watched;
 use domain::session::PeerAddress;
-use domain::{Dtype, Encoding, KvGroup, KvLayout, ProgressWord, StepId};
+use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, ProgressWord, StepId};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -18,8 +18,8 @@ const LEN: usize = 4096;
 
 /// Returns what its second region is made of: 32 bytes, or 20 encoded.
 fn part() -> KvPart {
-    let groups = vec![KvGroup { layers: vec![0], kv_heads: 1, head_dim: 4, window: None }];
-    KvLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }.part(0)
+    let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 4), window: None }];
+    KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }).part(0)
 }
 
 /// Memory of a device: at its address nobody of this process may read.

@@ -1,0 +1,62 @@
+//! The cache shape of a whole model.
+
+use super::{BLOCK_TOKENS_DEFAULT, BLOCK_TOKENS_MAX, KvGroup, KvKind, LAYOUT_VERSION, SLICE_BYTES_MIN, digest};
+use crate::dtype::Dtype;
+use crate::encoding::Encoding;
+use serde::{Deserialize, Serialize};
+
+/// The cache shape of a model, whoever holds it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct ModelLayout {
+    /// Tokens per block.
+    pub block_tokens: u32,
+    /// Number format of the pool. States have formats of their own.
+    pub dtype: Dtype,
+    /// How records are kept in the tiers below the device.
+    pub encoding: Encoding,
+    /// The KV groups; a [`crate::GroupId`] is an index into them.
+    pub groups: Vec<KvGroup>,
+}
+
+impl ModelLayout {
+    /// Returns the default `block_tokens` for these groups: 16, doubled while a layer slice stays under 16 KiB, 64 at
+    /// most. A state has the same size for any number, so it counts as none.
+    pub fn default_block_tokens(dtype: Dtype, groups: &[KvGroup]) -> u32 {
+        let of_tokens = groups.iter().filter(|group| !matches!(group.kind, KvKind::State { .. }));
+        let slice = |group: &KvGroup| group.kind.head_bytes(1, dtype) * group.kind.heads() as usize;
+        let per_token = of_tokens.map(slice).min().unwrap_or(0);
+        let mut tokens = BLOCK_TOKENS_DEFAULT;
+        while tokens < BLOCK_TOKENS_MAX && per_token * (tokens as usize) < SLICE_BYTES_MIN {
+            tokens *= 2;
+        }
+        tokens
+    }
+
+    /// Returns the bytes of one head of a layer slice of group `group`.
+    pub(super) fn head_bytes(&self, group: usize) -> usize {
+        self.groups[group].kind.head_bytes(self.block_tokens, self.dtype)
+    }
+
+    /// Returns the number of model layers over all groups.
+    pub fn layers(&self) -> usize {
+        self.groups.iter().map(|g| g.layers.len()).sum()
+    }
+
+    /// Returns the first position whose block a query at `position` needs in group `group`.
+    pub fn window_start(&self, group: usize, position: u32) -> u32 {
+        self.groups[group].reach().map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
+    /// Tells layouts apart that two workers must not mix, whatever each of their ranks holds. Equal on every machine for
+    /// equal layouts.
+    pub fn fingerprint(&self) -> u64 {
+        let head = [LAYOUT_VERSION.into(), self.block_tokens.into(), self.dtype as u64, self.encoding as u64];
+        let of_group = |group: &KvGroup| {
+            let layers = group.layers.iter().map(|&layer| layer.into());
+            let window = group.reach().map_or(u64::MAX, u64::from);
+            let words: Vec<u64> = layers.chain(group.kind.words()).chain([window]).collect();
+            [group.layers.len() as u64].into_iter().chain(words)
+        };
+        digest(head.into_iter().chain(self.groups.iter().flat_map(of_group)))
+    }
+}

@@ -1,0 +1,116 @@
+//! What a store has of earlier versions of records: counted once in the life of a worker, a page at a time, beside
+//! everything else. Nobody reads it, and it stays until an operator removes it with the command that the log names.
+//!
+//! What other models have in the store is not looked at: other workers may be using it.
+
+use super::rounds::PAGE_KEYS;
+use kv_manager::tiers::header::VERSION;
+use transport::{ListedObject, ObjectWork, TransferId};
+
+/// Pages of a version, at most. What is beyond is not counted.
+const PAGES_MAX: usize = 1000;
+
+/// How far the store was looked through.
+pub(super) struct Leftovers {
+    /// What the keys of a version begin with, up to that.
+    prefix: String,
+    version: u32,
+    after: Option<String>,
+    pages: usize,
+    found: Leftover,
+    /// The page that the store was asked for.
+    asked: Option<TransferId>,
+}
+
+/// What the store has of a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leftover {
+    pub(super) version: u32,
+    pub(super) objects: usize,
+    pub(super) bytes: u64,
+    /// There are more.
+    pub(super) is_least: bool,
+}
+
+impl Leftovers {
+    /// Of records whose keys begin with this, a slash at its end.
+    pub(super) fn new(prefix: String) -> Self {
+        let found = Leftover { version: 1, ..Leftover::default() };
+        Self { prefix, version: 1, after: None, pages: 0, found, asked: None }
+    }
+
+    /// Returns what to ask the store for next. `None`: it was asked, or has told everything.
+    pub(super) fn next(&self) -> Option<ObjectWork> {
+        (self.asked.is_none() && self.version < VERSION).then(|| ObjectWork::List {
+            prefix: format!("{}{}", self.prefix, self.version),
+            after: self.after.clone(),
+            keys_max: PAGE_KEYS,
+        })
+    }
+
+    /// The store was asked for it.
+    pub(super) fn asked(&mut self, id: TransferId) {
+        self.asked = Some(id);
+    }
+
+    /// Returns whether this is what the store was asked for.
+    pub(super) fn is_asked(&self, id: TransferId) -> bool {
+        self.asked == Some(id)
+    }
+
+    /// The store answered with a page. Returns what it has of a version, once that is known and something.
+    pub(super) fn answered(&mut self, page: &[ListedObject]) -> Option<Leftover> {
+        self.asked = None;
+        self.pages += 1;
+        self.found.objects += page.len();
+        self.found.bytes += page.iter().map(|object| object.bytes).sum::<u64>();
+        let is_full = page.len() == PAGE_KEYS;
+        if is_full && self.pages < PAGES_MAX {
+            self.after = page.last().map(|object| object.key.clone());
+            return None;
+        }
+        self.version += 1;
+        (self.after, self.pages) = (None, 0);
+        let found = std::mem::replace(&mut self.found, Leftover { version: self.version, ..Leftover::default() });
+        Some(Leftover { is_least: is_full, ..found }).filter(|found| found.objects > 0)
+    }
+
+    /// The store does not say: this worker counts no more.
+    pub(super) fn failed(&mut self) {
+        (self.asked, self.version) = (None, VERSION);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(len: usize) -> Vec<ListedObject> {
+        (0..len).map(|n| ListedObject { key: format!("kv/1/{n:04}"), bytes: 10 }).collect()
+    }
+
+    fn listed(of: &Leftovers) -> (String, Option<String>) {
+        match of.next() {
+            Some(ObjectWork::List { prefix, after, .. }) => (prefix, after),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_pages_of_a_version_are_counted_and_no_more_than_so_many() {
+        let mut leftovers = Leftovers::new("kv/".to_owned());
+        assert_eq!(listed(&leftovers), ("kv/1".to_owned(), None));
+        assert_eq!(leftovers.answered(&page(PAGE_KEYS)), None);
+        assert_eq!(listed(&leftovers), ("kv/1".to_owned(), Some("kv/1/0999".to_owned())));
+        let found =
+            Leftover { version: 1, objects: PAGE_KEYS + 7, bytes: 10 * (PAGE_KEYS as u64 + 7), is_least: false };
+        assert_eq!(leftovers.answered(&page(7)), Some(found));
+        assert!(leftovers.next().is_none(), "records of this version are the tier's own");
+
+        let mut leftovers = Leftovers::new(String::new());
+        let found = (0..PAGES_MAX).find_map(|_| leftovers.answered(&page(PAGE_KEYS))).expect("it ends");
+        assert_eq!((found.objects, found.is_least), (PAGES_MAX * PAGE_KEYS, true));
+        let mut leftovers = Leftovers::new(String::new());
+        assert_eq!(leftovers.answered(&[]), None, "a store without any");
+    }
+}
