@@ -47,8 +47,8 @@ impl ModelLayout {
         self.groups[group].reach().map_or(0, |window| (position + 1).saturating_sub(window))
     }
 
-    /// Tells layouts apart that two workers must not mix, whatever each of their ranks holds. Equal on every machine for
-    /// equal layouts.
+    /// Tells layouts apart that two workers must not mix, whatever each of their ranks holds. Equal on every machine
+    /// for equal layouts.
     pub fn fingerprint(&self) -> u64 {
         let head = [LAYOUT_VERSION.into(), self.block_tokens.into(), self.dtype as u64, self.encoding as u64];
         let of_group = |group: &KvGroup| {
