@@ -205,8 +205,8 @@ declare! {
     gauge Bytes "baton_index_bytes" index_bytes(worker: WorkerId, index: &'static str, kind: &'static str);
     /// Entries of a disk tier's log when the tier was opened, by what they were.
     counter Count "baton_tier_recovered_total" tier_recovered(worker: WorkerId, tier: &'static str, result: &'static str);
-    /// Bytes that a tier's folders or store have of other models, encodings or versions of records: nobody reads them,
-    /// and they stay until they are removed by hand. The log names the command.
+    /// Bytes that a tier's folders or store have of other models, encodings or versions of records. They are not read,
+    /// and stay until they are removed by hand. The log names the command.
     gauge Bytes "baton_tier_leftover_bytes" tier_leftover_bytes(worker: WorkerId, tier: &'static str);
     /// Duration of moves of records, including the time that they wait for other moves.
     histogram Seconds "baton_tier_move_seconds" tier_move_time(worker: WorkerId, tier: &'static str, direction: &'static str) in SECONDS;
