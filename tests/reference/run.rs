@@ -99,7 +99,11 @@ impl Run {
             start,
             inputs: inputs.iter().copied().map(Input::Token).collect(),
             tables: self.tables(start, inputs.len() as u32),
-            samples: (0..last).filter(|row| (start + row + 1).is_multiple_of(STRIDE)).chain([last]).map(sample).collect(),
+            samples: (0..last)
+                .filter(|row| (start + row + 1).is_multiple_of(STRIDE))
+                .chain([last])
+                .map(sample)
+                .collect(),
             scores: Vec::new(),
             hidden: None,
         };

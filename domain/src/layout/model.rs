@@ -5,7 +5,7 @@ use crate::dtype::Dtype;
 use crate::encoding::Encoding;
 use serde::{Deserialize, Serialize};
 
-/// The cache shape of a model, whoever holds it.
+/// The cache shape of a model, whatever ranks hold of it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ModelLayout {
     /// Tokens per block.

@@ -1,5 +1,5 @@
-//! What lies in a disk tier's folders and is not this tier's: records of another model, encoding or version. Nobody
-//! reads it, and it stays until an operator removes it with the command that the log names.
+//! What lies in a disk tier's folders and is not this tier's: records of another model, encoding or version. It
+//! is not read, and it stays until an operator removes it with the command that the log names.
 
 use super::{DiskError, system};
 use crate::shell_word::quoted;

@@ -1,5 +1,5 @@
 //! What a store has of earlier versions of records: counted once in the life of a worker, a page at a time, beside
-//! everything else. Nobody reads it, and it stays until an operator removes it with the command that the log names.
+//! everything else. It is not read, and it stays until an operator removes it with the command that the log names.
 //!
 //! What other models have in the store is not looked at: other workers may be using it.
 
@@ -33,7 +33,7 @@ pub(super) struct Leftover {
 }
 
 impl Leftovers {
-    /// Of records whose keys begin with this, a slash at its end.
+    /// Begins with records whose keys begin with this, which ends with a slash.
     pub(super) fn new(prefix: String) -> Self {
         let found = Leftover { version: 1, ..Leftover::default() };
         Self { prefix, version: 1, after: None, pages: 0, found, asked: None }
@@ -48,7 +48,7 @@ impl Leftovers {
         })
     }
 
-    /// The store was asked for it.
+    /// Notes that the store was asked for it.
     pub(super) fn asked(&mut self, id: TransferId) {
         self.asked = Some(id);
     }
@@ -58,7 +58,7 @@ impl Leftovers {
         self.asked == Some(id)
     }
 
-    /// The store answered with a page. Returns what it has of a version, once that is known and something.
+    /// Takes a page that the store answered with. Returns what it has of a version, once that is known and something.
     pub(super) fn answered(&mut self, page: &[ListedObject]) -> Option<Leftover> {
         self.asked = None;
         self.pages += 1;
@@ -75,7 +75,7 @@ impl Leftovers {
         Some(Leftover { is_least: is_full, ..found }).filter(|found| found.objects > 0)
     }
 
-    /// The store does not say: this worker counts no more.
+    /// Counts no more, since the store does not say.
     pub(super) fn failed(&mut self) {
         (self.asked, self.version) = (None, VERSION);
     }
