@@ -77,6 +77,8 @@ pub enum Bug {
     FreedInFlight,
     /// What a step makes of a sequence that had ended before is told.
     OvershootTold,
+    /// What a step makes of a sequence that was closed while it ran counts, as if it were open.
+    ClosedRowCounts,
     /// A block is sealed when the step that fills it is planned.
     SealedWhenPlanned,
     /// The step behind one that failed runs.

@@ -228,6 +228,11 @@ fn what_was_computed_behind_the_end_is_told() {
 }
 
 #[test]
+fn a_row_of_a_cancelled_sequence_counts() {
+    check(Bug::ClosedRowCounts, &[SEALED]);
+}
+
+#[test]
 fn a_block_is_sealed_when_its_step_is_planned() {
     check(Bug::SealedWhenPlanned, &[SEALED]);
 }
