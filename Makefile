@@ -5,6 +5,8 @@
 CARGO ?= cargo
 ARGS ?=
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
+# Tests build the binary with what they need; the one that people run has none of it.
+RELEASED = @$(CARGO) build --locked --quiet --release --package baton
 
 .DEFAULT_GOAL := help
 .PHONY: help serve build test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
@@ -37,8 +39,7 @@ test-etcd: ## workers in a real etcd, and the real binary over its loss
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
 	@scripts/install-tools build nextest hosts python model
 	$(CARGO) nextest run --locked --release --workspace --features baton/failpoints --test e2e --test-threads 3 -E 'test(/^kills::/)'
-	@# The binary that people run dies at no named step.
-	@$(CARGO) build --locked --quiet --release --package baton
+	$(RELEASED)
 
 test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
 	@scripts/install-tools build nextest
@@ -48,14 +49,13 @@ test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEED
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
 	tests/rdma/run
+	$(RELEASED)
 
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
-# What kernels use of other people's crates is compiled in any case; most of it they do not use.
-test-neon: UNOPTIMISED = --config 'profile.release.package."*".opt-level=0'
 test-neon: ## the kernels for ARM, in an emulator of the processor
 	@scripts/install-tools build nextest neon
-	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu $(UNOPTIMISED) -E 'test(/^cpu::(kernels|simd)::/)'
+	$(CARGO) nextest run --locked --release --package engine --lib --target aarch64-unknown-linux-gnu -E 'test(/^cpu::(kernels|simd)::/)'
 
 bench-kernels: ## single kernels of the CPU engine, one thread (ARGS=linear/Q8_0: what has this in its name)
 	@scripts/install-tools build
@@ -88,6 +88,7 @@ test-console: build ## the console in a real Chromium, over a cluster of process
 test-fuzz: ## every reader of bytes from outside, over its corpus and changes of it
 	@scripts/install-tools build nextest
 	$(CARGO) nextest run --locked --release --workspace -E 'package(fuzz)'
+	$(RELEASED)
 
 soak: soak-miri ## the property tests again, each with many more cases (CASES=20000), and what soak-miri does
 	@scripts/install-tools build nextest python

@@ -7,6 +7,7 @@ use proto::admin::worker_answer::Body as Answer;
 use proto::admin::worker_ask::Body as Ask;
 use proto::admin::{DumpResponse, Nothing, Thread, Worker, WorkerDump};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -32,8 +33,18 @@ pub(crate) async fn dump<C: Cluster>(
     let everything = if C::SEES_ALL { "the router" } else { "the step loop" };
     let one = if C::SEES_ALL { format!("the step loop of {name}") } else { everything.to_owned() };
     let is_asked = !C::SEES_ALL || !name.is_empty();
-    let worker = async { if is_asked { of_worker(cluster, find.await?).await.map(Some) } else { Ok(None) } };
-    let (requests, worker) = tokio::join!(part(everything, cluster.requests()), part(&one, worker));
+    let found = AtomicBool::new(false);
+    let worker = async {
+        if !is_asked {
+            return Ok(None);
+        }
+        let worker = find.await?;
+        found.store(true, Ordering::Relaxed);
+        of_worker(cluster, worker).await.map(Some)
+    };
+    // A worker that was not found was not asked.
+    let asked = || if found.load(Ordering::Relaxed) { &one } else { everything };
+    let (requests, worker) = tokio::join!(part(|| everything, cluster.requests()), part(asked, worker));
     let mut unanswered = Vec::new();
     let mut requests = requests?.or_note(&mut unanswered);
     // Looked at last: what has begun since then is open, and what has ended is not.
@@ -61,8 +72,13 @@ async fn of_worker(cluster: &impl Cluster, worker: Worker) -> Result<WorkerDump,
 }
 
 /// Waits for a part of a dump, for [`PART_WAIT`]. Errors: what is asked for is not there.
-async fn part<T>(of: &str, asked: impl Future<Output = Result<T, Status>>) -> Result<Part<T>, Status> {
-    Ok(match timeout(PART_WAIT, asked).await {
+async fn part<'a, T>(
+    of: impl Fn() -> &'a str,
+    asked: impl Future<Output = Result<T, Status>>,
+) -> Result<Part<T>, Status> {
+    let answer = timeout(PART_WAIT, asked).await;
+    let of = of();
+    Ok(match answer {
         Ok(Ok(answer)) => Part::Answered(answer),
         Ok(Err(status)) if status.code() == Code::NotFound => return Err(status),
         Ok(Err(status)) => Part::Unanswered(format!("{of} did not answer: {}", status.message())),

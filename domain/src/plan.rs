@@ -125,7 +125,8 @@ pub struct StepOutput {
     pub hidden: Vec<HiddenSum>,
     /// Spans that failed alone, in plan order: what they wrote does not count, what the others did does.
     pub failed: Vec<FailedSpan>,
-    /// From begin to end on the device: without the time that the step waited for the one before.
+    /// From begin to end on the device: without the time that the step waited for the one before, and with that which
+    /// it waited for masks.
     pub elapsed: Duration,
     /// The part of `elapsed` spent inside kernels.
     pub in_kernels: Duration,

@@ -38,7 +38,8 @@ pub trait Device: Send {
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError>;
 
     /// Gives masks of samples of a step in flight, some or all. A sample that is masked by the plan is not taken before
-    /// its mask is there; the step waits, for a bounded time. Errors: [`MaskError`]; then none of them is taken.
+    /// its mask is there; the step waits, for a bounded time. A sequence that ended meanwhile needs a mask too, and any
+    /// will do. Errors: [`MaskError`]; then none of them is taken.
     fn masks(&mut self, step: StepId, _masks: Vec<Mask>) -> Result<(), MaskError> {
         Err(MaskError::NotExpected { step })
     }

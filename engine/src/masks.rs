@@ -86,15 +86,21 @@ impl MaskBoard {
         Ok(())
     }
 
-    /// Waits until all masks of a plan are there and takes them. Those that did not come in time, or before the
-    /// board was closed, are missing.
-    pub(crate) fn take(&self, plan: &StepPlan) -> StepMasks {
+    /// Waits until all masks of a plan are there and takes them. Those that did not come in time, or before the board
+    /// was closed, are missing. No mask is waited for of a span that has `failed`, by its number: the host may not be
+    /// able to give one.
+    pub(crate) fn take(&self, plan: &StepPlan, failed: impl Fn(usize) -> bool) -> StepMasks {
         if !has_masks(plan) {
             return Vec::new();
         }
+        let mut needed = Vec::with_capacity(plan.samples());
+        for (number, span) in plan.spans.iter().enumerate() {
+            needed.resize(needed.len() + span.samples.len(), !failed(number));
+        }
         let waits = |state: &mut State| {
             let slots = state.steps.iter().find(|slots| slots.step == plan.step);
-            !state.closed && slots.is_some_and(|slots| slots.slots.iter().any(|slot| matches!(slot, Slot::Missing)))
+            let is_missing = |(slot, needed): (&Slot, &bool)| *needed && matches!(slot, Slot::Missing);
+            !state.closed && slots.is_some_and(|slots| slots.slots.iter().zip(&needed).any(is_missing))
         };
         let waited = self.changed.wait_timeout_while(lock(&self.state), self.wait_max, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +181,7 @@ mod tests {
         assert_eq!(board.give(StepId(3), vec![mask(2, VOCAB)]), Ok(()));
         assert_eq!(board.give(StepId(3), vec![mask(2, VOCAB)]), unknown(2));
         // What did not come in time is missing, and nothing more is taken.
-        assert_eq!(board.take(&plan).iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(board.take(&plan, |_| false).iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(board.give(StepId(3), vec![mask(0, VOCAB)]), Err(MaskError::NotExpected { step: StepId(3) }));
     }
 
@@ -185,9 +191,17 @@ mod tests {
         let (plain, masked) = (plan(1, &[false]), plan(2, &[true]));
         board.expect(&plain);
         board.expect(&masked);
-        assert!(board.take(&plain).is_empty());
+        assert!(board.take(&plain, |_| false).is_empty());
         board.forget(&masked);
         assert!(lock(&board.state).steps.is_empty());
+    }
+
+    #[test]
+    fn the_mask_of_a_span_that_failed_is_not_waited_for() {
+        let board = MaskBoard::new(VOCAB, Duration::from_secs(86_400));
+        let masked = plan(2, &[true]);
+        board.expect(&masked);
+        assert_eq!(board.take(&masked, |span| span == 0).len(), 1);
     }
 
     #[test]
@@ -197,7 +211,7 @@ mod tests {
         let masked = plan(2, &[true]);
         board.expect(&masked);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| board.take(&masked));
+            let waits = scope.spawn(|| board.take(&masked, |_| false));
             board.close();
             assert_eq!(waits.join().expect("it does not panic").len(), 1);
         });

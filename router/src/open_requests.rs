@@ -16,6 +16,8 @@ pub(crate) enum Stage {
     Body,
     /// Tokens are made of its prompts.
     Tokens,
+    /// There is no place for it, and the brain is asked when there will be.
+    Refused,
     /// The brain is told of its prompts.
     Submitted,
     /// The brain has ended one of its prompts.
@@ -78,7 +80,7 @@ impl Drop for OpenRequest {
 impl Stage {
     fn state(self) -> wire::RequestState {
         match self {
-            Self::Body | Self::Tokens => wire::RequestState::Waiting,
+            Self::Body | Self::Tokens | Self::Refused => wire::RequestState::Waiting,
             // How far it is there, the brain alone knows.
             Self::Submitted | Self::Answered => wire::RequestState::Unspecified,
         }
@@ -89,6 +91,7 @@ impl Stage {
         match self {
             Self::Body => "its body, which the client sends",
             Self::Tokens => "its prompt to be made tokens of",
+            Self::Refused => "the router, which has no place for it and is to say when to come again",
             Self::Submitted => "the router, which is to place it",
             Self::Answered => "its other prompts, or its client, which has not taken all of the answer",
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use telemetry::metrics::Outcome;
 
 /// Phases of a request that are kept, the first that workers told.
-const PHASES_KEPT: usize = 512;
+const PHASES_KEPT: usize = 192;
 
 /// What is known of one request.
 #[derive(Clone, Debug)]

@@ -82,7 +82,9 @@ fn a_handoff_is_told_by_chunks_by_layers_with_their_lane_and_by_tiers() {
         assert_eq!((&transfer["lane"], &transfer["tier"]), (&"tcp".into(), &"".into()), "{transfer:#}");
     }
     let layers: u64 = transfers.iter().map(|transfer| number(transfer, "layers")).sum();
-    assert_eq!(layers, number(model, "layers") * chunks.len() as u64, "each layer of each chunk: {transfers:#?}");
+    // What was written before it was asked for comes as whole records.
+    let most = number(model, "layers") * chunks.len() as u64;
+    assert!((1..=most).contains(&layers), "{layers} layers of {most}: {transfers:#?}");
     let text = admin(ops, &["explain", &id]).1;
     assert!(text.contains("prefill chunk  ") && text.contains("over tcp from p"), "{text}");
 

@@ -65,28 +65,36 @@ pub fn does(doing: Doing) {
     say(doing);
 }
 
-/// Says what this thread does while `body` runs. Afterwards, by a panic too, it does again what it did before.
+/// Says what this thread does while `body` runs. Afterwards, by a panic too, it does what it did before, since when it
+/// began with that.
 pub fn during<T>(doing: Doing, body: impl FnOnce() -> T) -> T {
-    struct Before(Doing);
+    struct Before(Option<u64>);
     impl Drop for Before {
         fn drop(&mut self) {
-            say(self.0);
+            if let Some(word) = self.0 {
+                swap(word);
+            }
         }
     }
     let _before = Before(say(doing));
     body()
 }
 
-/// Says what this thread does, and returns what it did before.
-fn say(doing: Doing) -> Doing {
-    let said = OWN.try_with(|own| {
+/// Says what this thread does, and returns what it said before. `None`: it is not registered.
+fn say(doing: Doing) -> Option<u64> {
+    swap(now_us() << DOING_BITS | u64::from(doing as u8))
+}
+
+/// Writes this thread's word, and returns the one before.
+fn swap(new: u64) -> Option<u64> {
+    let swapped = OWN.try_with(|own| {
         let word = &own.get()?.word.word;
         // No other thread writes it, and nothing is published by it.
         let before = word.load(Ordering::Relaxed);
-        word.store(now_us() << DOING_BITS | u64::from(doing as u8), Ordering::Relaxed);
-        Some(doing_of(before))
+        word.store(new, Ordering::Relaxed);
+        Some(before)
     });
-    said.ok().flatten().unwrap_or(Doing::Works)
+    swapped.ok().flatten()
 }
 
 /// Returns the name of each registered thread, what it does, and for how long.

@@ -209,7 +209,7 @@ fn lock(folders: &[PathBuf]) -> Result<Vec<OwnedFd>, DiskError> {
 /// Makes the folders of this model and version in those of the tier, and says what lies beside them.
 fn homes(config: &DiskConfig, layout: &KvLayout) -> Result<Vec<PathBuf>, DiskError> {
     let home = ModelKey::of(layout, &config.weights).joined('-');
-    let found = leftovers::find(&config.folders, &home)?;
+    let found = leftovers::find(&config.folders, &home);
     for leftover in &found {
         let (tier, bytes, command) = (&config.name, leftover.bytes, leftover.removal());
         tracing::warn!(tier, bytes, %command, "{LEFT_ALONE}");

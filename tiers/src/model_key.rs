@@ -4,7 +4,7 @@ use domain::KvLayout;
 use kv_manager::tiers::header::VERSION;
 
 /// Hexadecimal digits of a model.
-const MODEL_DIGITS: usize = 16;
+pub(super) const MODEL_DIGITS: usize = 16;
 
 /// What the meaning of a record's bytes depends on beside its identity: the version of records, and in hexadecimal
 /// digits the layout, the encoding, what the rank holds, and the weights. A worker with another one never sees it.

@@ -201,9 +201,12 @@ impl Left {
         Self { leftovers: Leftovers::new(prefix), meter, bytes: 0, endpoint: config.endpoint.clone(), place }
     }
 
-    /// Returns the command that removes the records of a version.
-    fn removal(&self, version: u32) -> String {
-        let place = quoted(&format!("{}{version}/", self.place));
+    /// Returns the command that removes the records of a version. Where other objects lie among them, none does.
+    fn removal(&self, found: &Leftover) -> String {
+        let place = quoted(&format!("{}{}/", self.place, found.version));
+        if found.is_mixed {
+            return format!("none: {place} has objects of others as well; remove the folders of models there");
+        }
         format!("aws s3 rm --recursive --endpoint-url {} {place}", quoted(&self.endpoint))
     }
 }
@@ -224,10 +227,11 @@ impl Objects {
     }
 
     fn on_leftovers(&mut self, page: &[ListedObject]) {
-        if let Some(Leftover { version, objects, bytes, is_least }) = self.left.leftovers.answered(page) {
-            self.left.bytes += bytes;
+        if let Some(found) = self.left.leftovers.answered(page) {
+            self.left.bytes += found.bytes;
             self.left.meter.set(self.left.bytes as f64);
-            let (tier, command) = (&self.name, self.left.removal(version));
+            let (tier, command) = (&self.name, self.left.removal(&found));
+            let Leftover { version, objects, bytes, is_least, .. } = found;
             tracing::warn!(tier, version, objects, bytes, more = is_least, %command, "{LEFT_ALONE}");
         }
         self.count_leftovers();

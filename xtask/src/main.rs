@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The simulator, which says itself what it found.
-/// Without `--package`, so that it shares what was compiled for tests.
+/// Without `--package`, so that it shares most of what was compiled for tests.
 const SIMULATE: [&str; 7] = ["run", "--quiet", "--release", "--locked", "--bin", "sim", "--"];
 
 /// The tests that compare the generated pages with the code. A variable of the environment has them write the pages.

@@ -145,7 +145,7 @@ tree! {
         /// refused, because a foreign page could have them.
         hosts: String = String::new(),
         /// Number of finished requests that the router can still explain (`baton admin explain`), at most 65,536. Each
-        /// takes a few KiB. 0: only open requests.
+        /// takes a few KiB, or up to 40 KiB of a model with many layers. 0: only open requests.
         explained_max: usize = 256,
     }
     /// A worker that is a process of its own: `baton prefill-worker` or `baton decode-worker`.

@@ -99,7 +99,7 @@ impl WorkerSetup {
     /// Returns the limits that it starts with.
     pub(super) fn limits(&self) -> StartLimits {
         let scheduler = self.config.scheduler;
-        let has_windows = self.config.layout.groups.iter().any(|group| group.window.is_some());
+        let has_windows = self.config.layout.groups.iter().any(|group| group.reach().is_some());
         let chunk_tokens_max = if has_windows { scheduler.chunk_tokens } else { u32::MAX };
         StartLimits { scheduler, chunk_tokens_max }
     }

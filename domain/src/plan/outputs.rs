@@ -34,7 +34,7 @@ pub struct TokenSet {
 
 /// The sum of the hidden states of some rows, behind the model's last norm. In fixed point, so that it does not depend
 /// on the order of the rows: the sum of a prompt is the same however it was cut into chunks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HiddenSum {
     /// Rows that were added.
     pub rows: u32,
@@ -63,7 +63,11 @@ impl TokenSet {
 
     /// Makes a set of words of bits. `None`: they are not as many as the vocabulary takes. Bits behind the vocabulary's
     /// end mean nothing.
-    pub fn from_words(vocab: usize, words: Vec<u32>) -> Option<Self> {
+    pub fn from_words(vocab: usize, mut words: Vec<u32>) -> Option<Self> {
+        let unused = (vocab as u32).wrapping_neg() % u32::BITS;
+        if let Some(last) = words.last_mut() {
+            *last &= u32::MAX >> unused;
+        }
         (words.len() == vocab.div_ceil(u32::BITS as usize)).then_some(Self { words, vocab })
     }
 
@@ -124,6 +128,7 @@ mod tests {
         assert_eq!(TokenSet::from_words(70, vec![u32::MAX; 2]), None);
         let all = TokenSet::from_words(70, vec![u32::MAX; 3]).expect("96 bits");
         assert!(all.contains(69) && !all.contains(70), "bits behind the vocabulary mean nothing");
+        assert_eq!(all, TokenSet::of(70, 0..70));
         assert_eq!((TokenSet::none(70).contains(0), all.vocab()), (false, 70));
     }
 

@@ -3,7 +3,7 @@
 //! A plan that was checked and queued by `crate::plan_thread` is laid out in rows by `batch`, its attention is
 //! divided by `division`, and it runs as the operations of `step`, whose inner loops are in `kernels`, over the
 //! instruction sets of `simd`. One thread leads and executes plans in the order of submission; `thread_pool` helps
-//! it. A step allocates nothing but the list of its samples.
+//! it. A step allocates nothing but the lists of its outputs.
 //!
 //! The bits of a row depend on its own sequence and the instruction set alone: not on the batch, on chunks, on
 //! threads or on the block size.

@@ -524,7 +524,7 @@ impl Ops for Step<'_> {
                 );
             }
         }
-        let masks = context.masks.take(plan);
+        let masks = context.masks.take(plan, |span| lock(&context.failures[span]).is_some());
         self.run(batch.logits.len(), &|thread, index| {
             context.sample_row(thread, &batch.logits[index], context.logits_row(logits, index), &masks);
         });

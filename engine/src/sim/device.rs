@@ -195,7 +195,8 @@ impl Runner {
             self.progress.raise(plan.step, layer);
             tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
-        Ok(self.model.outputs(plan, &submitted.masks.take(plan)))
+        let masks = submitted.masks.take(plan, |span| self.model.fails(span));
+        Ok(self.model.outputs(plan, &masks))
     }
 }
 

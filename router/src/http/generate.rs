@@ -118,13 +118,13 @@ async fn accept(
     };
     let service = app.service()?;
     if app.places.are_taken() {
-        return Err(no_place(app).await);
+        return Err(no_place(app, access).await);
     }
     let (head, body) = request.into_parts();
     let connection: &Arc<Connection> = head.extensions.get().expect("every request has its connection");
     let body = body::read(&head.headers, body, app).await?;
     access.reaches(Stage::Tokens);
-    let mut places = place(app, 1).await?;
+    let mut places = place(app, 1, access).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
     let begun = app.clock.now();
@@ -140,21 +140,22 @@ async fn accept(
     };
     access.tokenized(begun, app.clock.now());
     if ask.prompts.len() > 1 {
-        places.merge(place(app, ask.prompts.len() - 1).await?);
+        places.merge(place(app, ask.prompts.len() - 1, access).await?);
     }
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
     Ok(Accepted { ask, places, admitted, served: service.served, admission })
 }
 
-async fn place(app: &App, prompts: usize) -> Result<Place, ApiError> {
+async fn place(app: &App, prompts: usize, access: &Access) -> Result<Place, ApiError> {
     match app.places.take(prompts) {
         Some(place) => Ok(place),
-        None => Err(no_place(app).await),
+        None => Err(no_place(app, access).await),
     }
 }
 
-async fn no_place(app: &App) -> ApiError {
+async fn no_place(app: &App, access: &Access) -> ApiError {
+    access.reaches(Stage::Refused);
     let most = app.places.most();
     app.overloaded(format!("{most} prompts are open, the most that this service takes.")).await
 }

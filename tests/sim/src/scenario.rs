@@ -315,8 +315,8 @@ const PROMPT_MAX: u32 = 60;
 /// Most output tokens.
 const OUTPUT_MAX: u32 = 60;
 
-/// What layers may keep. No states: a step that fails is computed again, and the state that it began with is overwritten
-/// by then (decision 26).
+/// What layers may keep. No states: a step that fails is computed again, and the state that it began with is
+/// overwritten by then (decision 26).
 const KINDS: [KvKind; 2] = [KvKind::Heads { heads: 1, k_dim: 2, v_dim: 4 }, KvKind::Latent { width: 4, rope: 2 }];
 
 /// One group of all layers, or two, the second of which has a window. `kinds` draws what they keep.

@@ -1,7 +1,7 @@
 //! What lies in a disk tier's folders and is not this tier's: records of another model, encoding or version. It
 //! is not read, and it stays until an operator removes it with the command that the log names.
 
-use super::{DiskError, system};
+use crate::model_key::MODEL_DIGITS;
 use crate::shell_word::quoted;
 use std::fs;
 use std::io;
@@ -31,13 +31,17 @@ impl Leftover {
     }
 }
 
-/// Finds what lies in these folders beside what `own` is the name of. Errors: of the system.
-pub(super) fn find(folders: &[PathBuf], own: &str) -> Result<Vec<Leftover>, DiskError> {
-    let mut found = Vec::new();
-    for folder in folders {
-        found.extend(find_in(folder, own).map_err(system(folder))?);
-    }
-    Ok(found)
+/// Finds what lies in these folders beside what `own` is the name of. What cannot be read is logged and left out: it is
+/// not this tier's.
+pub(super) fn find(folders: &[PathBuf], own: &str) -> Vec<Leftover> {
+    let in_folder = |folder: &PathBuf| {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        find_in(&folder, own).unwrap_or_else(|error| {
+            tracing::warn!(folder = %folder.display(), %error, "what others left in a folder of the disk tier is not counted");
+            Vec::new()
+        })
+    };
+    folders.iter().flat_map(in_folder).collect()
 }
 
 fn find_in(folder: &Path, own: &str) -> io::Result<Vec<Leftover>> {
@@ -61,8 +65,10 @@ fn find_in(folder: &Path, own: &str) -> io::Result<Vec<Leftover>> {
 
 /// Returns whether a folder is called as that of a tier: a version, and a model.
 fn is_home(name: &str) -> bool {
+    let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
     name.split_once('-').is_some_and(|(version, model)| {
-        version.parse::<u32>().is_ok() && !model.is_empty() && model.bytes().all(|digit| digit.is_ascii_hexdigit())
+        let is_version = !version.is_empty() && version.bytes().all(|digit| digit.is_ascii_digit());
+        is_version && model.len() == MODEL_DIGITS && model.bytes().all(is_hex)
     })
 }
 

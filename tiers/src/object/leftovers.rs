@@ -4,11 +4,15 @@
 //! What other models have in the store is not looked at: other workers may be using it.
 
 use super::rounds::PAGE_KEYS;
+use crate::model_key::MODEL_DIGITS;
 use kv_manager::tiers::header::VERSION;
 use transport::{ListedObject, ObjectWork, TransferId};
 
 /// Pages of a version, at most. What is beyond is not counted.
 const PAGES_MAX: usize = 1000;
+
+/// Hexadecimal digits of a block's identity.
+const HASH_DIGITS: usize = 32;
 
 /// How far the store was looked through.
 pub(super) struct Leftovers {
@@ -30,6 +34,8 @@ pub(super) struct Leftover {
     pub(super) bytes: u64,
     /// There are more.
     pub(super) is_least: bool,
+    /// Objects that are no records lie among them.
+    pub(super) is_mixed: bool,
 }
 
 impl Leftovers {
@@ -62,8 +68,15 @@ impl Leftovers {
     pub(super) fn answered(&mut self, page: &[ListedObject]) -> Option<Leftover> {
         self.asked = None;
         self.pages += 1;
-        self.found.objects += page.len();
-        self.found.bytes += page.iter().map(|object| object.bytes).sum::<u64>();
+        let begin = format!("{}{}/", self.prefix, self.version);
+        for object in page {
+            if object.key.strip_prefix(&begin).is_some_and(is_record) {
+                self.found.objects += 1;
+                self.found.bytes += object.bytes;
+            } else {
+                self.found.is_mixed = true;
+            }
+        }
         let is_full = page.len() == PAGE_KEYS;
         if is_full && self.pages < PAGES_MAX {
             self.after = page.last().map(|object| object.key.clone());
@@ -75,10 +88,19 @@ impl Leftovers {
         Some(Leftover { is_least: is_full, ..found }).filter(|found| found.objects > 0)
     }
 
-    /// Counts no more, since the store does not say.
+    /// Notes that the store does not say now: it is asked again later.
     pub(super) fn failed(&mut self) {
-        (self.asked, self.version) = (None, VERSION);
+        self.asked = None;
     }
+}
+
+/// Returns whether a key of a version is one of a record: a model, a KV group and a block's identity.
+fn is_record(key: &str) -> bool {
+    let is_hex = |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut parts = key.split('/');
+    let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
+    let [Some(model), Some(group), Some(hash), None] = parts else { return false };
+    is_hex(model, MODEL_DIGITS) && group.parse::<u16>().is_ok() && is_hex(hash, HASH_DIGITS)
 }
 
 #[cfg(test)]
@@ -86,7 +108,8 @@ mod tests {
     use super::*;
 
     fn page(len: usize) -> Vec<ListedObject> {
-        (0..len).map(|n| ListedObject { key: format!("kv/1/{n:04}"), bytes: 10 }).collect()
+        let key = |n| format!("kv/1/0123456789abcdef/0/{n:032x}");
+        (0..len).map(|n| ListedObject { key: key(n), bytes: 10 }).collect()
     }
 
     fn listed(of: &Leftovers) -> (String, Option<String>) {
@@ -101,16 +124,42 @@ mod tests {
         let mut leftovers = Leftovers::new("kv/".to_owned());
         assert_eq!(listed(&leftovers), ("kv/1".to_owned(), None));
         assert_eq!(leftovers.answered(&page(PAGE_KEYS)), None);
-        assert_eq!(listed(&leftovers), ("kv/1".to_owned(), Some("kv/1/0999".to_owned())));
-        let found =
-            Leftover { version: 1, objects: PAGE_KEYS + 7, bytes: 10 * (PAGE_KEYS as u64 + 7), is_least: false };
+        assert_eq!(
+            listed(&leftovers),
+            ("kv/1".to_owned(), Some(format!("kv/1/0123456789abcdef/0/{:032x}", PAGE_KEYS - 1)))
+        );
+        let (objects, bytes) = (PAGE_KEYS + 7, 10 * (PAGE_KEYS as u64 + 7));
+        let found = Leftover { version: 1, objects, bytes, ..Leftover::default() };
         assert_eq!(leftovers.answered(&page(7)), Some(found));
         assert!(leftovers.next().is_none(), "records of this version are the tier's own");
 
-        let mut leftovers = Leftovers::new(String::new());
+        let mut leftovers = Leftovers::new("kv/".to_owned());
         let found = (0..PAGES_MAX).find_map(|_| leftovers.answered(&page(PAGE_KEYS))).expect("it ends");
         assert_eq!((found.objects, found.is_least), (PAGES_MAX * PAGE_KEYS, true));
         let mut leftovers = Leftovers::new(String::new());
         assert_eq!(leftovers.answered(&[]), None, "a store without any");
+    }
+
+    #[test]
+    fn what_is_no_record_is_not_counted_and_told_apart() {
+        let mut leftovers = Leftovers::new("kv/".to_owned());
+        // Records of another cluster, whose prefix is `kv/1`, and what people put there.
+        let others = ["kv/1/2/0123456789abcdef/0/".to_owned() + &"0".repeat(32), "kv/1/notes.txt".to_owned()];
+        let others = others.map(|key| ListedObject { key, bytes: 1000 });
+        assert_eq!(
+            leftovers.answered(&[page(3), others.to_vec()].concat()).map(|it| (it.objects, it.bytes, it.is_mixed)),
+            Some((3, 30, true))
+        );
+        let mut leftovers = Leftovers::new("kv/".to_owned());
+        assert_eq!(leftovers.answered(&others), None);
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_asked_again() {
+        let mut leftovers = Leftovers::new("kv/".to_owned());
+        leftovers.asked(TransferId(7));
+        assert!(leftovers.next().is_none() && leftovers.is_asked(TransferId(7)));
+        leftovers.failed();
+        assert_eq!(listed(&leftovers), ("kv/1".to_owned(), None));
     }
 }

@@ -277,11 +277,19 @@ impl Machine {
         if sequence.closing && !planted_bugs::is(Bug::ClosedRowCounts) {
             return core.close(key);
         }
+        // Choices that go on from tokens that a lost worker made are computed each for itself.
+        let is_prompt = key.choice == PROMPT || sequence.sources.is_open();
         core.kv.written(key, work.start + work.count, &sequence.chain);
         if work.samples > 0 {
             core.tell_sources(now, key);
         }
+        if let Some(timed) = core.attempts.timed(key.request, key.epoch).filter(|_| is_prompt) {
+            timed.chunk(begun, now, work.start, work.count);
+        }
         if key.choice != PROMPT {
+            if is_prompt && work.samples > 0 {
+                core.decodes_from_now(key.request, key.epoch);
+            }
             for sampled in samples {
                 self.core.append(key, sampled);
                 migration::token_appended(&mut self.offers, &mut self.core, key);
@@ -291,9 +299,6 @@ impl Machine {
         core.meters.prefill_tokens.increment(u64::from(work.count));
         let (worker, request, tokens) = (&core.config.name, key.request, work.start + work.count);
         tracing::trace!(target: "timeline", worker, %request, tokens, "prompt computed");
-        if let Some(timed) = core.attempts.timed(key.request, key.epoch) {
-            timed.chunk(begun, now, work.start, work.count);
-        }
         if work.samples > 0 {
             let first = core.first_tokens(key, samples);
             // The router receives the first tokens before the worker that takes the prompt over can send the next ones.
