@@ -193,13 +193,15 @@ test("a request is a waterfall that says why", async (t) => {
   await answer.getByRole("link", { name: "How it was served" }).click();
   const panel = page.getByRole("article");
   await panel.getByText(/ended: \w+, at p0 to d0/).waitFor();
-  for (const phase of ["prefill", "handoff", "decode"]) await panel.locator(`.fall .${phase}`).waitFor({ state: "attached" });
+  for (const phase of ["prefill", "handoff", "decode"]) {
+    await panel.locator(`.fall .${phase}`).first().waitFor({ state: "attached" });
+  }
   assert.equal(await panel.locator("tr.chosen").count(), 2);
   // What took time: each chunk, each layer with its lane, and the moments of the request.
   for (const text of ["Tokenize", "Prefill chunk", "Transfer", "First token", "Decode", "End"]) {
     await panel.locator(".phases li", { hasText: text }).first().waitFor();
   }
-  await panel.locator(".phases li", { hasText: /layers? \d.*over \w+ from p0/ }).first().waitFor();
+  await panel.locator(".phases li", { hasText: /(layers? \d|all layers).*over \w+ from p0/ }).first().waitFor();
   await page.locator("a.line[aria-current]").waitFor();
   await panel.getByRole("button", { name: "Close" }).click();
   await panel.waitFor({ state: "hidden" });
