@@ -51,9 +51,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// What cargo tells xtask of its package. A build script that asks for any of them (ring's does) would run again, and
+/// all that depends on it would be compiled again, once here and once after.
+const OF_PACKAGE: [&str; 9] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_MANIFEST_PATH",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+
 /// Runs cargo with these arguments and variables of the environment. Errors: it says itself what is wrong.
 fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, ChoreError> {
     let mut command = std::process::Command::new(env!("CARGO"));
+    OF_PACKAGE.iter().for_each(|name| {
+        command.env_remove(name);
+    });
     let status = command.current_dir(root).args(arguments).envs(environment.iter().copied()).status();
     let status = status.map_err(|source| ChoreError::NotRun { command: "cargo".to_owned(), source })?;
     if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments.join(" "))) }
