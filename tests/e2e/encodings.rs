@@ -81,7 +81,9 @@ fn check(flags: &[&str], encoding: &str, other: &str) {
     // By nobody else.
     for (other, bytes) in [(other, SMALL_BYTES), ("exact", EXACT_BYTES)] {
         let server = start(flags, &folder, other);
-        until("a word about it", || server.log().contains("of another model, size or list of folders").then_some(()));
+        until("a word about it", || {
+            server.log().contains("records of another model, encoding or version").then_some(())
+        });
         assert_eq!(round(&server, &expected), 0, "{other} took what another encoding left");
         server.settled();
         assert_eq!(record_bytes(&server), bytes);
