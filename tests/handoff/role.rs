@@ -3,9 +3,9 @@
 
 use crate::options;
 use decode_worker::Decode;
-use domain::handoff::{Offer, OfferedGroup, PeerBody};
+use domain::handoff::PeerBody;
 use domain::session::{Assignment, Failure, FromWorker, Migrate, ToWorker};
-use domain::{BlockId, Choice, Epoch, Generation, LeaseId, RequestId};
+use domain::{Choice, Epoch, LeaseId, RequestId};
 use prefill_worker::Prefill;
 use std::time::Duration;
 use tests::cluster::{Asked, prompt};
@@ -85,18 +85,7 @@ fn take_over(replaced_at: Option<usize>) -> Sent {
     rig.submit(&Asked::new(1, prompt(TOKENS, 1), 6), Assignment::Decode { prefill: PEER });
     rig.turn();
     replace(&mut rig, 0);
-    let layout = &rig.machine.core().config.layout;
-    let blocks = (0..TOKENS.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
-    rig.hear(PeerBody::Offer(Offer {
-        request: RequestId(1),
-        epoch: Epoch(1),
-        lease,
-        duration: OFFER_MAX,
-        layout: layout.fingerprint(),
-        tokens: TOKENS,
-        ready: TOKENS,
-        groups: vec![OfferedGroup { first: 0, blocks }],
-    }));
+    rig.hear(rig.offer(lease, TOKENS));
     rig.turn();
     rig.hear(PeerBody::Complete { lease, missing: Vec::new(), first: vec![(Choice(0), 0)] });
     replace(&mut rig, 1);

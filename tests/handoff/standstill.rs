@@ -3,9 +3,9 @@
 
 use crate::options;
 use decode_worker::Decode;
-use domain::handoff::{Offer, OfferedGroup, PeerBody};
+use domain::handoff::PeerBody;
 use domain::session::{Assignment, Failure, FromWorker, ToWorker};
-use domain::{BlockId, Epoch, Generation, LeaseId, RequestId, WorkerId};
+use domain::{LeaseId, WorkerId};
 use kv_manager::FetchState;
 use prefill_worker::Prefill;
 use std::time::Duration;
@@ -149,18 +149,7 @@ fn expecting() -> Rig {
 
 /// The whole of that prompt.
 fn offer(rig: &Rig) -> PeerBody {
-    let layout = &rig.machine.core().config.layout;
-    let blocks = (0..TOKENS.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
-    PeerBody::Offer(Offer {
-        request: RequestId(1),
-        epoch: Epoch(1),
-        lease: LeaseId(7),
-        duration: OFFER_MAX,
-        layout: layout.fingerprint(),
-        tokens: TOKENS,
-        ready: TOKENS,
-        groups: vec![OfferedGroup { first: 0, blocks }],
-    })
+    rig.offer(LeaseId(7), TOKENS)
 }
 
 fn states(rig: &Rig) -> Vec<FetchState> {

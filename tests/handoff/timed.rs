@@ -2,12 +2,12 @@
 
 use crate::options;
 use decode_worker::Decode;
-use domain::handoff::{Offer, OfferedGroup, PeerBody};
+use domain::handoff::PeerBody;
 use domain::session::{Assignment, FromWorker, Submit, ToWorker};
-use domain::{BlockId, Choice, Epoch, Generation, LeaseId, Phase, PhaseKind, ProgressWord, RequestId, StepId};
+use domain::{Choice, Epoch, LeaseId, Phase, PhaseKind, ProgressWord, RequestId, StepId};
 use std::time::Duration;
 use tests::cluster::{Asked, prompt};
-use tests::rig::{OFFER_MAX, PEER, Rig};
+use tests::rig::{PEER, Rig};
 use transport::{AgentEvent, Completion, Lane, RunTime, TransferId, TransferReport};
 use worker::Inbound;
 
@@ -73,19 +73,8 @@ fn a_prompt_that_is_taken_over_tells_each_layer_and_its_lane() {
     rig.on_read(Ok(id));
     rig.tell(&submit(&Asked::new(1, prompt(TOKENS, 1), 3), Assignment::Decode { prefill: PEER }, true));
     rig.turn();
-    let layout = rig.machine.core().config.layout.clone();
-    let blocks = (0..TOKENS.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
     rig.now = rig.now + ms(4);
-    rig.hear(PeerBody::Offer(Offer {
-        request: RequestId(1),
-        epoch: Epoch(1),
-        lease,
-        duration: OFFER_MAX,
-        layout: layout.fingerprint(),
-        tokens: TOKENS,
-        ready: TOKENS,
-        groups: vec![OfferedGroup { first: 0, blocks }],
-    }));
+    rig.hear(rig.offer(lease, TOKENS));
     rig.turn();
     rig.hear(PeerBody::Complete { lease, missing: Vec::new(), first: vec![(Choice(0), 0)] });
     rig.now = rig.now + ms(9);
@@ -113,7 +102,10 @@ fn a_prompt_that_is_taken_over_tells_each_layer_and_its_lane() {
     let [first, second, decode] = phases.as_slice() else { panic!("two layers, and the rest: {phases:#?}") };
     let read = |phase: &Phase| (phase.kind, phase.begin, phase.took, phase.bytes, phase.layers.clone());
     assert_eq!(read(first), (PhaseKind::Transfer, ms(5), ms(1), 10, 0..1));
-    assert_eq!(read(second), (PhaseKind::Transfer, ms(7), ms(4), 20, 1..layout.layers() as u16));
+    assert_eq!(
+        read(second),
+        (PhaseKind::Transfer, ms(7), ms(4), 20, 1..rig.machine.core().config.layout.layers() as u16)
+    );
     assert!(phases[..2].iter().all(|phase| phase.via == "tcp" && phase.peer == "w2"), "{phases:#?}");
     assert_eq!((decode.kind, decode.begin), (PhaseKind::Decode, ms(13)));
 }

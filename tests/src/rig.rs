@@ -1,10 +1,12 @@
 //! The machine of a worker, without its thread, clock, device and network: a test says what time it is and when a
 //! step ends, and sees everything that was planned and said.
 
-use domain::handoff::{PeerBody, PeerMessage};
+use domain::handoff::{Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::plan::{Outputs, Sampled, StepOutput, StepPlan};
 use domain::session::{Assignment, FromWorker, PeerInfo, ToWorker};
-use domain::{Incarnation, KvLayout, ProgressWord, StepId, Time, Token, WorkerId};
+use domain::{
+    BlockId, Epoch, Generation, Incarnation, KvLayout, LeaseId, ProgressWord, RequestId, StepId, Time, Token, WorkerId,
+};
 use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use scheduler::SchedulerConfig;
@@ -119,6 +121,23 @@ impl Rig {
             PeerMessage { from: PEER, from_incarnation: Incarnation(1), to_incarnation: Some(Incarnation(1)), body };
         let bytes = proto::handoff::encode(&message);
         self.handle(Inbound::Agent(AgentEvent::Message { from: PEER, bytes }));
+    }
+
+    /// What the peer says to offer all of the first attempt at request 1, whose prompt has so many tokens: its blocks are
+    /// those from number 0 on, and are ready.
+    pub fn offer(&self, lease: LeaseId, tokens: u32) -> PeerBody {
+        let layout = &self.machine.core().config.layout;
+        let blocks = (0..tokens.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();
+        PeerBody::Offer(Offer {
+            request: RequestId(1),
+            epoch: Epoch(1),
+            lease,
+            duration: OFFER_MAX,
+            layout: layout.fingerprint(),
+            tokens,
+            ready: tokens,
+            groups: vec![OfferedGroup { first: 0, blocks }],
+        })
     }
 
     /// The loop has its turn.

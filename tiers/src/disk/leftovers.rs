@@ -1,7 +1,7 @@
 //! What lies in a disk tier's folders and is not this tier's: records of another model, encoding or version. It
 //! is not read, and it stays until an operator removes it with the command that the log names.
 
-use crate::model_key::MODEL_DIGITS;
+use crate::model_key::is_model;
 use crate::shell_word::quoted;
 use std::fs;
 use std::io;
@@ -65,10 +65,9 @@ fn find_in(folder: &Path, own: &str) -> io::Result<Vec<Leftover>> {
 
 /// Returns whether a folder is called as that of a tier: a version, and a model.
 fn is_home(name: &str) -> bool {
-    let is_hex = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
     name.split_once('-').is_some_and(|(version, model)| {
         let is_version = !version.is_empty() && version.bytes().all(|digit| digit.is_ascii_digit());
-        is_version && model.len() == MODEL_DIGITS && model.bytes().all(is_hex)
+        is_version && is_model(model)
     })
 }
 

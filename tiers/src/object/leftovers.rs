@@ -4,7 +4,7 @@
 //! What other models have in the store is not looked at: other workers may be using it.
 
 use super::rounds::PAGE_KEYS;
-use crate::model_key::MODEL_DIGITS;
+use crate::model_key::{is_hex, is_model};
 use kv_manager::tiers::header::VERSION;
 use transport::{ListedObject, ObjectWork, TransferId};
 
@@ -96,11 +96,10 @@ impl Leftovers {
 
 /// Returns whether a key of a version is one of a record: a model, a KV group and a block's identity.
 fn is_record(key: &str) -> bool {
-    let is_hex = |text: &str, digits| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut parts = key.split('/');
     let parts = [parts.next(), parts.next(), parts.next(), parts.next()];
     let [Some(model), Some(group), Some(hash), None] = parts else { return false };
-    is_hex(model, MODEL_DIGITS) && group.parse::<u16>().is_ok() && is_hex(hash, HASH_DIGITS)
+    is_model(model) && group.parse::<u16>().is_ok() && is_hex(hash, HASH_DIGITS)
 }
 
 #[cfg(test)]
