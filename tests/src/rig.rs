@@ -123,8 +123,8 @@ impl Rig {
         self.handle(Inbound::Agent(AgentEvent::Message { from: PEER, bytes }));
     }
 
-    /// What the peer says to offer all of the first attempt at request 1, whose prompt has so many tokens: its blocks are
-    /// those from number 0 on, and are ready.
+    /// What the peer says to offer all of the first attempt at request 1, whose prompt has so many tokens: its blocks
+    /// are those from number 0 on, and are ready.
     pub fn offer(&self, lease: LeaseId, tokens: u32) -> PeerBody {
         let layout = &self.machine.core().config.layout;
         let blocks = (0..tokens.div_ceil(layout.block_tokens)).map(|block| (BlockId(block), Generation(1))).collect();

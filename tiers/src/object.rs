@@ -148,9 +148,8 @@ struct Keys {
 
 impl Keys {
     fn new(prefix: &str, layout: &KvLayout, weights: &[u8; 32]) -> Self {
-        let slash = if prefix.is_empty() { "" } else { "/" };
         // A worker of another version would delete these records as wrong ones.
-        let folder = format!("{prefix}{slash}{}", ModelKey::of(layout, weights).joined('/'));
+        let folder = format!("{}{}", folder_of(prefix), ModelKey::of(layout, weights).joined('/'));
         Self { folder, groups: layout.groups.len() as u16 }
     }
 
@@ -180,6 +179,11 @@ struct Objects {
     left: Left,
 }
 
+/// Returns what the keys of everything with this prefix begin with.
+fn folder_of(prefix: &str) -> String {
+    if prefix.is_empty() { String::new() } else { format!("{prefix}/") }
+}
+
 /// What earlier versions left in the store.
 struct Left {
     leftovers: Leftovers,
@@ -195,8 +199,7 @@ impl Left {
     fn new(config: &StoreConfig) -> Self {
         let meter = tier_leftover_bytes(config.worker, Tier::Object.name());
         meter.set(0.0);
-        let slash = if config.prefix.is_empty() { "" } else { "/" };
-        let prefix = format!("{}{slash}", config.prefix);
+        let prefix = folder_of(&config.prefix);
         let place = format!("s3://{}/{prefix}", config.bucket);
         Self { leftovers: Leftovers::new(prefix), meter, bytes: 0, endpoint: config.endpoint.clone(), place }
     }
