@@ -35,7 +35,7 @@ pub use ids::{
 };
 pub use layout::{KvGroup, KvKind, KvLayout, LAYOUT_VERSION, ModelLayout, Shard};
 pub use phases::{PHASES_MAX, Phase, PhaseKind, Phases};
-pub use progress::ProgressWord;
+pub use progress::{ProgressMemory, ProgressWord};
 pub use request::{Request, SamplingParams};
 pub use secret::{Secret, Secrets};
 pub use time::Time;

@@ -1,4 +1,7 @@
 //! The progress word: how far an engine has written KV.
+//!
+//! An engine on the host raises it by a call, which rings the bell of those who wait. A device stores it into memory
+//! that the host reads, and nothing rings: there a poller looks, as long as somebody waits.
 
 use crate::ids::StepId;
 use std::fmt;
@@ -10,6 +13,18 @@ const LAYER_BITS: u32 = 16;
 
 /// Called after every raise with the word.
 type Bell = Box<dyn Fn(u64) + Send + Sync>;
+
+/// Memory that the engine of a progress word raises: a word of the host, or one that a device can store to.
+pub trait ProgressMemory: Send + Sync {
+    /// Returns the word, always the same.
+    fn word(&self) -> &AtomicU64;
+}
+
+impl ProgressMemory for AtomicU64 {
+    fn word(&self) -> &AtomicU64 {
+        self
+    }
+}
 
 /// A single word `(step, layers written)` that an engine raises and readers of its KV watch. One per rank, never reset,
 /// only growing. The device raises it once a layer's K and V of the step are written, before that layer's attention.
@@ -25,14 +40,39 @@ type Bell = Box<dyn Fn(u64) + Send + Sync>;
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWord(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     /// What readers see.
     word: AtomicU64,
     /// What the engine raised it to.
-    raised: AtomicU64,
+    raised: Arc<dyn ProgressMemory>,
     held: AtomicBool,
     bell: OnceLock<Bell>,
+    /// Whether a reader waits for the next raise.
+    awaits_next: AtomicBool,
+    /// Whether readers may wait at any time, and none says so.
+    awaits_all: AtomicBool,
+    /// Called when a reader begins to wait.
+    on_await: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::over(Arc::new(AtomicU64::new(0)))
+    }
+}
+
+impl Shared {
+    fn over(raised: Arc<dyn ProgressMemory>) -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            raised,
+            held: AtomicBool::new(false),
+            bell: OnceLock::new(),
+            awaits_next: AtomicBool::new(false),
+            awaits_all: AtomicBool::new(false),
+            on_await: OnceLock::new(),
+        }
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -45,6 +85,12 @@ impl ProgressWord {
     /// Makes a word at zero: nothing is written.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes a word that a device raises: it stores marks into `memory`, which is zero, in rising order and with release.
+    /// Readers see them when somebody has [looked](ProgressWord::look).
+    pub fn over(memory: Arc<dyn ProgressMemory>) -> Self {
+        Self(Arc::new(Shared::over(memory)))
     }
 
     /// Returns the value that the word has at least when layers `0..=layer` of `step` are written.
@@ -63,7 +109,7 @@ impl ProgressWord {
         // Sequentially consistent, as is the look: who says that it waits and then looks either sees this raise or is
         // seen by the bell.
         let word = Self::mark(step, layer);
-        self.0.raised.store(word, Ordering::SeqCst);
+        self.0.raised.word().store(word, Ordering::SeqCst);
         if !self.0.held.load(Ordering::SeqCst) {
             self.show(word);
         }
@@ -71,7 +117,7 @@ impl ProgressWord {
 
     /// Returns how far the engine is, whether readers see it or not.
     pub fn raised(&self) -> u64 {
-        self.0.raised.load(Ordering::SeqCst)
+        self.0.raised.word().load(Ordering::SeqCst)
     }
 
     /// Readers see no raise from now on. Only while no step runs.
@@ -85,8 +131,47 @@ impl ProgressWord {
         self.show(self.raised());
     }
 
+    /// Shows readers what a device has raised, and rings for those who wait.
+    pub fn look(&self) {
+        let raised = self.raised();
+        if raised > self.get() && !self.0.held.load(Ordering::SeqCst) {
+            // Whoever is woken and waits on says so again.
+            self.0.awaits_next.store(false, Ordering::SeqCst);
+            self.show(raised);
+        }
+    }
+
+    /// Says, on the reader's side, that it waits for the next raise. It looks at the word after that, and sleeps then.
+    pub fn await_next(&self) {
+        self.0.awaits_next.store(true, Ordering::SeqCst);
+        self.awaited();
+    }
+
+    /// Says that readers wait from now on of whom nobody hears: those of other processes.
+    pub fn await_all(&self) {
+        self.0.awaits_all.store(true, Ordering::SeqCst);
+        self.awaited();
+    }
+
+    fn awaited(&self) {
+        if let Some(call) = self.0.on_await.get() {
+            call();
+        }
+    }
+
+    /// Returns whether a reader waits for a raise.
+    pub fn is_awaited(&self) -> bool {
+        self.0.awaits_all.load(Ordering::SeqCst) || self.0.awaits_next.load(Ordering::SeqCst)
+    }
+
+    /// Calls `call` whenever a reader begins to wait, on the reader's thread. `false`: another one is called already.
+    pub fn on_await(&self, call: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.0.on_await.set(call).is_ok()
+    }
+
     fn show(&self, word: u64) {
-        self.0.word.store(word, Ordering::SeqCst);
+        // Two may look at once, and the later one have seen less.
+        self.0.word.fetch_max(word, Ordering::SeqCst);
         if let Some(bell) = self.0.bell.get() {
             bell(word);
         }
@@ -136,6 +221,34 @@ mod tests {
         assert_eq!((word.get(), word.raised(), rung.load(Ordering::SeqCst)), (after, after, 2));
         word.raise(StepId(3), 0);
         assert_eq!((word.get(), rung.load(Ordering::SeqCst)), (ProgressWord::mark(StepId(3), 0), 3));
+    }
+
+    #[test]
+    fn what_a_device_stores_is_seen_when_somebody_looks() {
+        let memory = Arc::new(AtomicU64::new(0));
+        let (word, rung) = (ProgressWord::over(memory.clone()), Arc::<AtomicU64>::default());
+        let (rings, calls) = (rung.clone(), Arc::<AtomicU64>::default());
+        let called = calls.clone();
+        assert!(word.on_raise(Box::new(move |_| count(&rings))) && word.on_await(Box::new(move || count(&called))));
+        let marks = [(1, 0), (1, 1), (2, 0)].map(|(step, layer)| ProgressWord::mark(StepId(step), layer));
+        word.await_next();
+        memory.store(marks[0], Ordering::SeqCst);
+        assert_eq!((word.get(), word.raised(), word.is_awaited()), (0, marks[0], true));
+        word.look();
+        assert_eq!((word.get(), rung.load(Ordering::SeqCst), word.is_awaited()), (marks[0], 1, false));
+        word.look();
+        assert_eq!(rung.load(Ordering::SeqCst), 1, "nothing was raised");
+        // The step fails, and is computed again.
+        word.hold();
+        memory.store(marks[1], Ordering::SeqCst);
+        word.await_all();
+        word.look();
+        assert_eq!((word.get(), rung.load(Ordering::SeqCst)), (marks[0], 1));
+        memory.store(marks[2], Ordering::SeqCst);
+        word.let_go();
+        assert_eq!((word.get(), rung.load(Ordering::SeqCst)), (marks[2], 2));
+        assert!(word.is_awaited(), "nobody hears of readers that have gone");
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod checkpoint;
 mod clock;
 pub mod cpu;
 pub mod device;
+mod device_progress;
 mod locks;
 mod masks;
 pub mod models;

@@ -43,6 +43,10 @@ doings! {
     Computes: "computes a step",
     /// The thread of a device.
     WaitsForHelpers: "waits for its helpers to end their parts of a step",
+    /// The poller of a device that stores its progress itself.
+    WaitsForReader: "waits for a step to run whose layers a reader waits for",
+    /// The poller of a device that stores its progress itself.
+    LooksForProgress: "looks for layers that the device has written",
     /// A helper of a device's thread.
     WaitsForPart: "waits for a part of a step",
     /// A helper of a device's thread.

@@ -7,6 +7,7 @@ use super::tags::Vocabulary;
 use crate::check::Checker;
 use crate::clock::now;
 use crate::device::{Device, DeviceLimits, MaskError, PoolMemory, SubmitError};
+use crate::device_progress::DeviceProgress;
 use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
 use domain::plan::{Mask, Outputs, StepOutput, StepPlan};
@@ -68,7 +69,7 @@ pub enum SimError {
 pub struct SimDevice {
     thread: PlanThread,
     pools: Vec<Arc<Pool>>,
-    progress: ProgressWord,
+    progress: Arc<DeviceProgress>,
     description: String,
 }
 
@@ -90,8 +91,9 @@ impl SimDevice {
         let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
-        let progress = ProgressWord::new();
-        let mut runner = Runner { model, course, progress: progress.clone(), torn, free_at: now() };
+        let written = Arc::new(AtomicU64::new(0));
+        let progress = Arc::new(DeviceProgress::start(written.clone()).map_err(SimError::Thread)?);
+        let mut runner = Runner { model, course, written, progress: progress.clone(), torn, free_at: now() };
         let thread = PlanThread::start("baton-sim", checker, move |submitted| runner.execute(submitted));
         Ok(Self { thread: thread.map_err(SimError::Thread)?, pools, progress, description })
     }
@@ -131,7 +133,7 @@ impl Device for SimDevice {
     }
 
     fn progress(&self) -> ProgressWord {
-        self.progress.clone()
+        self.progress.word().clone()
     }
 
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
@@ -158,7 +160,9 @@ struct MadeToFail {
 struct Runner {
     model: SimModel,
     course: Box<dyn FnMut(&StepPlan) -> Course + Send>,
-    progress: ProgressWord,
+    /// What it stores as layers are written, as a card does.
+    written: Arc<AtomicU64>,
+    progress: Arc<DeviceProgress>,
     torn: Arc<AtomicU64>,
     /// When the card has done what it was given.
     free_at: Instant,
@@ -171,6 +175,8 @@ impl Runner {
         // add up.
         let begin = submitted.at.max(self.free_at);
         let course = (self.course)(plan);
+        let progress = self.progress.clone();
+        let running = progress.step();
         let computed = self.compute(submitted, &course, begin);
         if computed.is_ok() {
             self.free_at = begin + course.time.total(self.model.layers());
@@ -178,6 +184,7 @@ impl Runner {
         } else {
             self.model.fail();
         }
+        drop(running);
         self.torn.store(self.model.torn(), Ordering::Relaxed);
         let elapsed = now().duration_since(begin);
         StepOutput::new(plan.step, computed, elapsed, elapsed)
@@ -192,7 +199,7 @@ impl Runner {
                 return Err(MadeToFail { layer });
             }
             self.model.write_layer(plan, layer);
-            self.progress.raise(plan.step, layer);
+            self.written.store(ProgressWord::mark(plan.step, layer), Ordering::Release);
             tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
         let masks = submitted.masks.take(plan, |span| self.model.fails(span));

@@ -45,10 +45,11 @@ impl Watched {
         self.word.get()
     }
 
-    /// Returns the next raise wakes `wake`, once. The word now: if it is what the caller waits for, there may be no
+    /// Has the next raise wake `wake`, once. Returns the word now: if it is what the caller waits for, there may be no
     /// next raise.
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         self.watchers.bells.hang(wake.clone(), |other| Arc::ptr_eq(other, wake));
+        self.word.await_next();
         self.word.get()
     }
 
@@ -61,6 +62,8 @@ impl Watched {
     pub(crate) fn show(&self) -> Option<BorrowedFd<'_>> {
         let page = self.watchers.page.as_ref()?;
         self.watchers.board.open(|| self.word.get(), |word| page.raise(word));
+        // What sleeps on the page says nothing.
+        self.word.await_all();
         page.file()
     }
 }
