@@ -1,15 +1,15 @@
 # The commands of the project. `make` alone prints them.
-# Tests are built with `--workspace`, whatever is chosen of them: then all commands share what they compile.
+# Tests are built with `--workspace`, whatever is chosen of them: then all commands share what they compile. The binary that
+# they start is built so too (`build-tests`); `make build` builds the one that people run, which has nothing that tests need.
 # `check` reads and never writes; `fix` writes. Continuous integration runs the same commands (.ci/run).
 
 CARGO ?= cargo
 ARGS ?=
-BINARY = $(or $(CARGO_TARGET_DIR),target)/release/baton
-# Tests build the binary with what they need; the one that people run has none of it.
-RELEASED = @$(CARGO) build --locked --quiet --release --package baton
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+BINARY = $(RELEASE)/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ serve: build ## install what is missing, build, fetch a small chat model once an
 build: ## install what a build needs, and build the binary in release mode
 	@scripts/install-tools build
 	$(CARGO) build --release --package baton
+
+build-tests: ## build all tests, and the binary that they start, with what tests need
+	@scripts/install-tools build
+	$(CARGO) test --locked --release --workspace --no-run
 
 test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
 
@@ -39,17 +43,17 @@ test-etcd: ## workers in a real etcd, and the real binary over its loss
 test-kills: ## real processes, killed, stopped and cut off from each other; two hosts take root
 	@scripts/install-tools build nextest hosts python model
 	$(CARGO) nextest run --locked --release --workspace --features baton/failpoints --test e2e --test-threads 3 -E 'test(/^kills::/)'
-	$(RELEASED)
+	@# No binary with points of failure stays.
+	$(CARGO) test --locked --quiet --release --workspace --test e2e --no-run
 
-test-sim: ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
+test-sim: build-tests ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
 	@scripts/install-tools build nextest
-	$(CARGO) xtask sim --seeds $(or $(SEEDS),8000) --coverage
+	$(RELEASE)/sim --seeds $(or $(SEEDS),8000) --coverage
 	$(CARGO) nextest run --locked --release --workspace --features sim/planted --test planted --success-output immediate
 
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
 	tests/rdma/run
-	$(RELEASED)
 
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
@@ -75,20 +79,19 @@ test-doc: ## the examples in the documentation
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --doc --quiet
 
-test-conformance: build ## real clients against the binary
+test-conformance: build-tests ## real clients against the binary
 	@scripts/install-tools python
 	tests/conformance/run.sh $(BINARY)
 
-test-kubernetes: build ## the Helm chart, its rendered presets and the container's root file system, against tools and the binary; the last takes root
+test-kubernetes: build-tests ## the Helm chart, its rendered presets and the container's root file system, against tools and the binary; the last takes root
 	tests/kubernetes/run $(BINARY)
 
-test-console: build ## the console in a real Chromium, over a cluster of processes
+test-console: build-tests ## the console in a real Chromium, over a cluster of processes
 	tests/console/run $(BINARY)
 
 test-fuzz: ## every reader of bytes from outside, over its corpus and changes of it
 	@scripts/install-tools build nextest
 	$(CARGO) nextest run --locked --release --workspace -E 'package(fuzz)'
-	$(RELEASED)
 
 soak: soak-miri ## the property tests again, each with many more cases (CASES=20000), and what soak-miri does
 	@scripts/install-tools build nextest python
@@ -120,6 +123,8 @@ check-tidy:
 check-lints:
 	@scripts/install-tools build
 	$(CARGO) clippy --locked --release --workspace --all-targets -- -D warnings
+	@# As people build it: without the features that tests turn on.
+	$(CARGO) clippy --locked --release --package baton -- -D warnings
 	$(CARGO) clippy --locked --release --workspace --features baton/failpoints --test e2e -- -D warnings
 
 check-deps:

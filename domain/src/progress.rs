@@ -1,7 +1,7 @@
 //! The progress word: how far an engine has written KV.
 //!
-//! An engine on the host raises it by a call, which rings the bell of those who wait. A device stores it into memory
-//! that the host reads, and nothing rings: there a poller looks, as long as somebody waits.
+//! An engine on the host raises it by a call, which rings for readers that wait. A device stores it into memory that
+//! the host reads, and nothing rings: there a poller looks, as long as a reader waits.
 
 use crate::ids::StepId;
 use std::fmt;
@@ -87,8 +87,8 @@ impl ProgressWord {
         Self::default()
     }
 
-    /// Makes a word that a device raises: it stores marks into `memory`, which is zero, in rising order and with release.
-    /// Readers see them when somebody has [looked](ProgressWord::look).
+    /// Makes a word that a device raises: it stores marks into `memory`, which is zero, in rising order and with
+    /// release. Readers see them after the next [look](ProgressWord::look).
     pub fn over(memory: Arc<dyn ProgressMemory>) -> Self {
         Self(Arc::new(Shared::over(memory)))
     }
@@ -131,7 +131,7 @@ impl ProgressWord {
         self.show(self.raised());
     }
 
-    /// Shows readers what a device has raised, and rings for those who wait.
+    /// Shows readers what a device has raised, and rings for those that wait.
     pub fn look(&self) {
         let raised = self.raised();
         if raised > self.get() && !self.0.held.load(Ordering::SeqCst) {
@@ -147,7 +147,7 @@ impl ProgressWord {
         self.awaited();
     }
 
-    /// Says that readers wait from now on of whom nobody hears: those of other processes.
+    /// Says that from now on readers may wait at any time without a word: those of other processes.
     pub fn await_all(&self) {
         self.0.awaits_all.store(true, Ordering::SeqCst);
         self.awaited();
