@@ -171,6 +171,7 @@ fn submit(request: u64) -> Vec<u8> {
         deadline: Duration::from_secs(600),
         lease: Duration::from_secs(1),
         tenant: String::new(),
+        adapter: None,
         holder: None,
         trace: None,
         timed: false,

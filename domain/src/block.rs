@@ -1,5 +1,6 @@
 //! Identity of blocks: which tokens under which model and encoding a block's bytes stand for.
 
+use crate::adapter::Adapter;
 use crate::ids::{BlockId, GroupId, Token};
 use crate::planted_bugs::{self, Bug};
 use serde::{Deserialize, Serialize};
@@ -55,8 +56,8 @@ pub struct ScopeParts<'a> {
     pub weights: [u8; 32],
     /// Fingerprint of the record layout (shape, dtype, encoding, layout version): [`crate::KvLayout::fingerprint`].
     pub layout: u64,
-    /// Adapter name, empty for none.
-    pub adapter: &'a str,
+    /// What the blocks are computed with. `None`: the model alone.
+    pub adapter: Option<&'a Adapter>,
     /// Tenant scope, set by the server and never taken from the client as is; empty when tenants share.
     pub tenant: &'a str,
 }
@@ -98,7 +99,8 @@ impl Scope {
         hasher.update(&parts.weights);
         hasher.update(&parts.layout.to_le_bytes());
         let tenant = if planted_bugs::is(Bug::TenantsShareIdentities) { "" } else { parts.tenant };
-        for text in [parts.adapter, tenant] {
+        let adapter = if planted_bugs::is(Bug::AdaptersShareIdentities) { None } else { parts.adapter };
+        for text in [adapter.map_or("", Adapter::name), tenant] {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }

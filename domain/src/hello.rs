@@ -10,6 +10,7 @@
 //! 0.2.0. It gains nothing by that: both ends speak version 5 with every cluster member anyway, and what differs are
 //! operators' asks. A version that adds protection has to end the support of the versions before it.
 
+use crate::adapter::Adapter;
 use crate::block::{Scope, ScopeParts};
 use crate::peer::{PeerAddress, PeerInfo, Role};
 use crate::secret::{Secret, Secrets};
@@ -80,9 +81,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Returns the scope of a tenant, under which its block identities are derived.
-    pub fn scope(&self, tenant: &str) -> Scope {
-        Scope::derive(&ScopeParts { weights: self.weights, layout: self.layout, adapter: "", tenant })
+    /// Returns the scope of a tenant's sequences that are computed with this adapter, under which their block
+    /// identities are derived.
+    pub fn scope(&self, tenant: &str, adapter: Option<&Adapter>) -> Scope {
+        Scope::derive(&ScopeParts { weights: self.weights, layout: self.layout, adapter, tenant })
     }
 }
 

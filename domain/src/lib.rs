@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod block;
 mod by_identity;
 mod claim;
@@ -24,6 +25,7 @@ mod tokens;
 mod trace;
 mod versions;
 
+pub use adapter::Adapter;
 pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
 pub use claim::Claim;

@@ -5,6 +5,7 @@ mod outputs;
 
 pub use outputs::{HIDDEN_BITS, HiddenRows, HiddenSum, Mask, TokenSet};
 
+use crate::adapter::Adapter;
 use crate::ids::{BlockId, GroupId, SeqKey, StepId, Token};
 use crate::request::SamplingParams;
 use crate::tokens::Tokens;
@@ -39,6 +40,8 @@ pub struct BlockCopy {
 pub struct Span {
     /// The sequence.
     pub key: SeqKey,
+    /// What it is computed with, in all its spans the same. `None`: the model alone.
+    pub adapter: Option<Adapter>,
     /// Absolute position of the first input token. KV of all positions before it that any layer attends to is in
     /// the blocks of `tables` already.
     pub start: u32,
@@ -237,7 +240,7 @@ mod tests {
     fn drafts_count_up_to_the_first_that_is_wrong() {
         let inputs = [9, 4, 5, 6].map(Input::Token).to_vec();
         let (key, tables, samples) = (SeqKey::default(), Vec::new(), Vec::new());
-        let span = Span { key, start: 7, inputs, tables, samples, scores: Vec::new(), hidden: None };
+        let span = Span { key, adapter: None, start: 7, inputs, tables, samples, scores: Vec::new(), hidden: None };
         for (sampled, accepted) in
             [(&[4, 5, 6, 1][..], 3), (&[4, 5, 7, 1], 2), (&[4, 1, 6, 1], 1), (&[5, 5, 6, 1], 0), (&[4, 5], 2), (&[], 0)]
         {

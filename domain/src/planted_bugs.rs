@@ -35,6 +35,8 @@ pub enum Bug {
     FreeBeforeQuiesced,
     /// Cached blocks are offered, and their release is answered valid, without a lease that keeps them.
     CachedBlocksUnheld,
+    /// Identities of blocks do not depend on the adapter.
+    AdaptersShareIdentities,
     /// Identities of blocks do not depend on the tenant.
     TenantsShareIdentities,
     /// A tenant that has its quota goes on taking what belongs to others.

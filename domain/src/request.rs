@@ -1,5 +1,6 @@
 //! What a client asked for, after parsing: ids, numbers within their limits, no strings.
 
+use crate::adapter::Adapter;
 use crate::ids::{RequestId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub struct Request {
     pub deadline: Duration,
     /// Tenant scope of its blocks; empty when tenants share.
     pub tenant: String,
+    /// What it is computed with. `None`: the model alone.
+    pub adapter: Option<Adapter>,
 }
 
 impl Request {

@@ -1,5 +1,6 @@
 //! What a router and a worker tell each other over their session. Plain data; `proto` gives it bytes.
 
+use crate::adapter::Adapter;
 use crate::block::{BlockHash, BlockLink};
 use crate::end::End;
 pub use crate::hello::{Challenge, Hello, ModelShape, Opening, PROTOCOL, PROTOCOL_OF_ASKS, RouterHello, Served};
@@ -138,6 +139,8 @@ pub struct Submit {
     pub lease: Duration,
     /// Tenant scope.
     pub tenant: String,
+    /// What it is computed with. `None`: the model alone.
+    pub adapter: Option<Adapter>,
     /// Where a worker that computes the prompt may fetch its beginning from.
     pub holder: Option<Holder>,
     /// The trace that the attempt belongs to, if it is traced.
@@ -316,6 +319,8 @@ pub struct Report {
     pub blocks_available: u32,
     /// Blocks of the largest group.
     pub blocks_total: u32,
+    /// What its device computes with, beside the model alone; rising.
+    pub adapters: Vec<Adapter>,
     /// Prompt tokens a second, as measured lately; 0: not known yet.
     pub prefill_tokens_per_s: f32,
     /// Seconds of a decode step, as measured lately; 0: not known yet.

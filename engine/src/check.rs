@@ -2,7 +2,7 @@
 
 use crate::device::{BlockError, DeviceLimits, LimitError, PlanError, SpanError, SubmitError};
 use domain::plan::{BlockCopy, Input, Span, StepPlan};
-use domain::{BlockId, KvLayout, SeqKey, StepId};
+use domain::{Adapter, BlockId, KvLayout, SeqKey, StepId};
 
 /// What plans are checked against. A check allocates nothing, so that it may run in every step.
 #[derive(Debug)]
@@ -10,6 +10,8 @@ pub(crate) struct Checker {
     pub(crate) layout: KvLayout,
     pub(crate) limits: DeviceLimits,
     pub(crate) vocab: usize,
+    /// What the device computes with, beside the model alone.
+    pub(crate) adapters: Vec<Adapter>,
     /// The last plan that was taken.
     last: StepId,
     /// Samples of that plan.
@@ -35,7 +37,7 @@ impl Checker {
         let written = limits.blocks.iter().map(|&blocks| BlockSet::new(blocks)).collect();
         // A span has a row at least.
         let keys = Vec::with_capacity(limits.rows_max);
-        Self { layout, limits, vocab, last: StepId(0), last_samples: 0, written, keys }
+        Self { layout, limits, vocab, adapters: Vec::new(), last: StepId(0), last_samples: 0, written, keys }
     }
 
     /// Checks a plan that would be submitted next.
@@ -90,6 +92,9 @@ impl Checker {
     fn span(&self, span: &Span) -> Result<(), SpanError> {
         if span.inputs.is_empty() {
             return Err(SpanError::NoInputs);
+        }
+        if let Some(adapter) = span.adapter.as_ref().filter(|adapter| !self.adapters.contains(adapter)) {
+            return Err(SpanError::UnknownAdapter { adapter: adapter.clone() });
         }
         let end = span.start as usize + span.inputs.len();
         at_most("positions", end, self.limits.context_max)?;

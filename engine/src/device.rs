@@ -1,7 +1,7 @@
 //! What every device offers: it takes a plan and, later, has an output.
 
 use domain::plan::{Mask, StepOutput, StepPlan};
-use domain::{BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
+use domain::{Adapter, BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -58,6 +58,11 @@ pub trait Device: Send {
 
     /// Memory of the pool of KV group `group`: the record of block `b` begins at `b * layout.record_bytes(group)`.
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory>;
+
+    /// Returns the adapters that it computes with, beside the model alone; rising.
+    fn adapters(&self) -> &[Adapter] {
+        &[]
+    }
 
     /// Returns whether it is batch-invariant: the bits of a row depend on the tokens of its own sequence alone, not on
     /// the other rows of a step, nor on how a prompt is cut into chunks. Where it is not, a request that is replayed or
@@ -198,6 +203,12 @@ pub enum SpanError {
         token: Token,
         /// Size of the vocabulary.
         vocab: usize,
+    },
+    /// An adapter that the device does not have.
+    #[error("{adapter}, which the device does not have")]
+    UnknownAdapter {
+        /// The adapter.
+        adapter: Adapter,
     },
     /// Something is wanted of a row that the span does not have, or behind one of a later row.
     #[error("an output of row {row} of a span of {rows}, in which rows rise")]

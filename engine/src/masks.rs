@@ -157,7 +157,7 @@ mod tests {
         };
         let samples = masked.iter().map(sample).collect();
         let (inputs, tables, scores) = Default::default();
-        let span = Span { key, start: 0, inputs, tables, samples, scores, hidden: None };
+        let span = Span { key, start: 0, inputs, tables, samples, scores, hidden: None, adapter: None };
         StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] }
     }
 

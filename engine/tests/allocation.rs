@@ -70,6 +70,7 @@ fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) 
         samples: vec![sample; samples],
         scores: Vec::new(),
         hidden: None,
+        adapter: None,
     };
     Arc::new(StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] })
 }

@@ -4,8 +4,8 @@
 use domain::handoff::{Ask, Offer, OfferedGroup, PeerBody, PeerMessage};
 use domain::session::{Assignment, FromWorker, Holder, RouterHello, Submit, ToWorker};
 use domain::{
-    BlockHash, BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SamplingParams, StepId,
-    Tenant, Versions, WorkerId,
+    Adapter, BlockHash, BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SamplingParams,
+    StepId, Tenant, Versions, WorkerId,
 };
 use kv_manager::tiers::header::RecordHeader;
 use kv_manager::tiers::{Slot, TierRecord, log};
@@ -58,6 +58,7 @@ fn session() -> Vec<Vec<u8>> {
         deadline: Duration::from_secs(12),
         lease: Duration::from_secs(13),
         tenant: "tenant".to_owned(),
+        adapter: Adapter::named("chess"),
         holder: Some(Holder { worker: WorkerId(14), incarnation: Incarnation(15), tokens: 16 }),
         trace: Some(domain::TraceContext { trace: 17, span: 18 }),
         timed: true,

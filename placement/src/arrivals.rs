@@ -8,7 +8,7 @@ use crate::placement::Placement;
 use crate::waiting::WaitingRequest;
 use crate::workers::Worker;
 use domain::session::Role;
-use domain::{BlockHash, Request, RequestId, Time, WorkerId};
+use domain::{Adapter, BlockHash, Request, RequestId, Time, WorkerId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,9 @@ impl Placement {
             let takes_work = self.workers.of_role(Role::Decode).filter(|worker| !worker.draining);
             return Err(match takes_work.map(|worker| worker.context_tokens).max() {
                 None => (Rejected::NoWorkers, "no decode worker is up".to_owned()),
+                Some(_) if let Some(adapter) = self.missing_adapter(request) => {
+                    (Rejected::NoWorkers, format!("no decode worker has {adapter}"))
+                }
                 Some(longest) => {
                     let asked = format!("{} tokens and {} to be made", query.tokens, request.params.max_tokens);
                     (Rejected::TooLarge, format!("{asked} are more than the longest context, of {longest} tokens"))
@@ -68,6 +71,13 @@ impl Placement {
             }
             _ => Ok(decision),
         }
+    }
+
+    /// Returns the request's adapter, if no decode worker has it.
+    fn missing_adapter<'a>(&self, request: &'a Request) -> Option<&'a Adapter> {
+        let is_missing =
+            |&adapter: &&Adapter| !self.workers.of_role(Role::Decode).any(|worker| worker.has(Some(adapter)));
+        request.adapter.as_ref().filter(is_missing)
     }
 
     /// Begins requests that wait, in order of arrival, until one has to wait on. A request that is too long for some
@@ -152,13 +162,18 @@ impl Placement {
 }
 
 /// Returns what is to be placed of a request that has had no attempt yet.
-pub(crate) fn query_of<'a>(config: &PlacementConfig, request: &Request, chain: &'a [BlockHash]) -> PlacementQuery<'a> {
+pub(crate) fn query_of<'a>(
+    config: &PlacementConfig,
+    request: &'a Request,
+    chain: &'a [BlockHash],
+) -> PlacementQuery<'a> {
     let prompt = request.prompt.len() as u32;
     PlacementQuery {
         tokens: prompt,
         contexts: Contexts { prefill: prompt, decode: prompt.saturating_add(request.params.max_tokens) },
         sequences: request.choices.into(),
         chain,
+        adapter: request.adapter.as_ref(),
         handoff: config.handoff,
         failed: &[],
         refused: &[],

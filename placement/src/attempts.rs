@@ -63,6 +63,7 @@ impl Placement {
             contexts: journey.contexts(),
             sequences: journey.open_choices().len() as u32,
             chain: &journey.chain,
+            adapter: journey.request.adapter.as_ref(),
             handoff,
             failed: &journey.failed,
             refused: &journey.refused,
@@ -132,6 +133,7 @@ pub(crate) fn submission(now: Time, journey: &Journey, epoch: Epoch, assignment:
         deadline: journey.deadline.since(now),
         lease: journey.lease,
         tenant: journey.request.tenant.clone(),
+        adapter: journey.request.adapter.clone(),
         holder: journey.decision.holder.filter(|_| computes),
         // The router traces, and nothing is decided by it.
         trace: None,

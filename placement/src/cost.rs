@@ -27,7 +27,7 @@ use crate::config::{FetchPolicy, HandoffPolicy, PlacementConfig, Rates};
 use crate::index::Held;
 use crate::workers::{Given, Worker, Workers};
 use domain::session::{Holder, Role};
-use domain::{BlockHash, WorkerId};
+use domain::{Adapter, BlockHash, WorkerId};
 use std::fmt;
 
 /// What one worker would cost, in seconds. Parts that do not apply are 0.
@@ -170,6 +170,8 @@ pub(crate) struct PlacementQuery<'a> {
     pub(crate) sequences: u32,
     /// Identities of the prompt's full blocks.
     pub(crate) chain: &'a [BlockHash],
+    /// What it is computed with.
+    pub(crate) adapter: Option<&'a Adapter>,
     /// Whether a handoff is wanted; [`HandoffPolicy::Never`] where it is impossible.
     pub(crate) handoff: HandoffPolicy,
     /// Workers that failed earlier attempts: only where there is no other of the role.
@@ -179,13 +181,15 @@ pub(crate) struct PlacementQuery<'a> {
 }
 
 impl PlacementQuery<'_> {
-    /// Returns whether a worker may be chosen at all: it is large enough, takes new work and did not refuse it.
+    /// Returns whether a worker may be chosen at all: it is large enough, has the adapter, takes new work and did not
+    /// refuse it.
     fn allows(&self, worker: &Worker) -> bool {
         let context = match worker.role {
             Role::Prefill => self.contexts.prefill,
             Role::Decode => self.contexts.decode,
         };
-        !worker.draining && worker.context_tokens >= context && !self.refused.contains(&worker.id)
+        let is_able = worker.context_tokens >= context && worker.has(self.adapter);
+        is_able && !worker.draining && !self.refused.contains(&worker.id)
     }
 }
 

@@ -115,6 +115,7 @@ fn query_of<'a>(journey: &'a Journey, refused: &'a [WorkerId]) -> PlacementQuery
         contexts: journey.contexts(),
         sequences: 1,
         chain: &journey.chain,
+        adapter: journey.request.adapter.as_ref(),
         handoff: HandoffPolicy::Never,
         failed: &journey.failed,
         refused,

@@ -4,7 +4,7 @@ use crate::config::Rates;
 use crate::index::{BlockTier, Held, PrefixIndex};
 use crate::overload::Load;
 use domain::session::{PeerInfo, Report, Role};
-use domain::{BlockHash, Incarnation, Time, WorkerId};
+use domain::{Adapter, BlockHash, Incarnation, Time, WorkerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Add;
 
@@ -215,6 +215,12 @@ impl Worker {
             running_max == 0 || open.saturating_add(sequences.min(ahead)) <= running_max.saturating_add(ahead);
         let has_memory = blocks_total == 0 || blocks <= blocks_available.saturating_add(ahead_blocks);
         open == 0 || has_place && has_memory
+    }
+
+    /// Returns whether it computes with this adapter; what is not known counts as yes.
+    pub(crate) fn has(&self, adapter: Option<&Adapter>) -> bool {
+        // Its first report comes at once, and says more.
+        self.load.number == 0 || adapter.is_none_or(|adapter| self.load.adapters.contains(adapter))
     }
 
     /// Returns whether its prefill speed was measured.

@@ -19,6 +19,7 @@ fn submit(assignment: Assignment) -> Submit {
         deadline: Duration::from_secs(1),
         lease: Duration::from_secs(1),
         tenant: String::new(),
+        adapter: None,
         holder: None,
         trace: None,
         timed: false,

@@ -9,8 +9,8 @@ use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
 use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Submit, ToWorker, TokenRow};
 use domain::{
-    BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey, Token,
-    TraceContext, WorkerId,
+    Adapter, BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey,
+    Token, TraceContext, WorkerId,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -171,6 +171,7 @@ fn submit_to_wire(submit: &Submit) -> wire::Submit {
         deadline_ns: nanos(submit.deadline),
         lease_ns: nanos(submit.lease),
         tenant: submit.tenant.clone(),
+        adapter: submit.adapter.as_ref().map_or("", Adapter::name).to_owned(),
         holder: submit.holder.map(|Holder { worker, incarnation, tokens }| wire::Holder {
             worker: worker.0,
             incarnation: incarnation.0,
@@ -208,6 +209,7 @@ fn submit_from_wire(submit: wire::Submit) -> Result<Submit, WireError> {
         deadline: Duration::from_nanos(submit.deadline_ns),
         lease: Duration::from_nanos(submit.lease_ns),
         tenant: submit.tenant,
+        adapter: Adapter::named(&submit.adapter),
         holder: submit.holder.map(|wire::Holder { worker, incarnation, tokens }| Holder {
             worker: WorkerId(worker),
             incarnation: Incarnation(incarnation),
@@ -338,6 +340,7 @@ fn report_to_wire(report: &Report) -> wire::Report {
         blocks_wanted: report.blocks_wanted,
         blocks_available: report.blocks_available,
         blocks_total: report.blocks_total,
+        adapters: report.adapters.iter().map(|adapter| adapter.name().to_owned()).collect(),
         prefill_tokens_per_s: report.prefill_tokens_per_s,
         decode_step_s: report.decode_step_s,
         fetch_bytes_per_s: report.fetch_bytes_per_s,
@@ -366,6 +369,7 @@ fn report_from_wire(report: wire::Report) -> Result<Report, WireError> {
         blocks_wanted: report.blocks_wanted,
         blocks_available: report.blocks_available,
         blocks_total: report.blocks_total,
+        adapters: report.adapters.iter().filter_map(|name| Adapter::named(name)).collect(),
         prefill_tokens_per_s: finite(report.prefill_tokens_per_s, "Report.prefill_tokens_per_s")?,
         decode_step_s: finite(report.decode_step_s, "Report.decode_step_s")?,
         fetch_bytes_per_s: finite(report.fetch_bytes_per_s, "Report.fetch_bytes_per_s")?,

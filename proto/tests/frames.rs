@@ -92,6 +92,7 @@ fn submit(assignment: Assignment) -> ToWorker {
         deadline: Duration::from_secs(600),
         lease: SECONDS,
         tenant: "team".to_owned(),
+        adapter: None,
         holder: Some(Holder { worker: WorkerId(9), incarnation: LIFE, tokens: 128 }),
         // The release knew no traces, and no phases.
         trace: None,

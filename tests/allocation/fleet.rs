@@ -164,6 +164,7 @@ fn costs(workers: u32) -> Costs {
             seed: id,
             deadline: Duration::from_secs(3600),
             tenant: String::new(),
+            adapter: None,
         };
         fleet.event(Event::Arrive { request: Arc::new(request), chain: Vec::new() });
     }

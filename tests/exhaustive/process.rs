@@ -387,6 +387,7 @@ impl Process {
             deadline: LONG,
             lease: LEASE,
             tenant: String::new(),
+            adapter: None,
             holder: holder.map(|worker| Holder { worker, incarnation: FIRST, tokens: BLOCK as u32 }),
             trace: None,
             timed: false,

@@ -106,7 +106,7 @@ fn cached_blocks_are_offered_only_beside_all_who_wait_for_room() {
         rig.sent();
         let core = rig.machine.core();
         let mut chain = Vec::new();
-        core.config.scope("").extend_chain(&mut chain, &asks.prompt, core.config.layout.block_tokens);
+        core.config.scope("", None).extend_chain(&mut chain, &asks.prompt, core.config.layout.block_tokens);
         let (request, epoch) = (RequestId(9), Epoch(1));
         let (lease, wait, tenant) = (OFFER_MAX, Duration::ZERO, Tenant::UNKNOWN);
         rig.hear(PeerBody::Ask(Ask { request, epoch, lease, wait, tenant, chain }));

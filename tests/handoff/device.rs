@@ -152,7 +152,15 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
         Course { time, fails_in: fails.then_some((plan.step.0 % 3) as u16), span_fails: last }
     };
     let describe = "knobs".to_owned();
-    let config = SimConfig { layout, limits, vocabulary: vocabulary(), course: Box::new(course), torn, describe };
+    let config = SimConfig {
+        layout,
+        limits,
+        vocabulary: vocabulary(),
+        adapters: Vec::new(),
+        course: Box::new(course),
+        torn,
+        describe,
+    };
     Box::new(Refusing { device: SimDevice::new(config).expect("the device starts"), knobs: refusing })
 }
 

@@ -105,6 +105,7 @@ impl Run {
                 .map(sample)
                 .collect(),
             scores: Vec::new(),
+            adapter: None,
             hidden: None,
         };
         let plan = StepPlan { step: self.step, copies: Vec::new(), spans: vec![span] };

@@ -2,7 +2,9 @@
 
 use decode_worker::Decode;
 use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Role, Submit, ToWorker, TokenRow};
-use domain::{Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId};
+use domain::{
+    Adapter, Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
+};
 use engine::device::{Device, DeviceLimits};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
@@ -492,6 +494,8 @@ pub struct Asked {
     pub choices: u16,
     /// Whose it is.
     pub tenant: String,
+    /// What it is computed with.
+    pub adapter: Option<Adapter>,
     /// How to sample.
     pub params: SamplingParams,
     /// Seed of the request.
@@ -514,6 +518,7 @@ impl Asked {
             committed: Vec::new(),
             choices: 1,
             tenant: String::new(),
+            adapter: None,
             params: SamplingParams { max_tokens, temperature: 0.0, ..SamplingParams::default() },
             seed: 99,
             lease: Duration::from_secs(20),
@@ -540,6 +545,7 @@ impl Asked {
             deadline: self.deadline,
             lease: self.lease,
             tenant: self.tenant.clone(),
+            adapter: self.adapter.clone(),
             holder: self.holder,
             trace: None,
             timed: false,

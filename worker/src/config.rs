@@ -1,7 +1,7 @@
 //! Settings of a worker.
 
 use domain::session::{ModelShape, Served};
-use domain::{Incarnation, KvLayout, Scope, WorkerId};
+use domain::{Adapter, Incarnation, KvLayout, Scope, WorkerId};
 use std::time::Duration;
 
 /// Settings of a worker, resolved.
@@ -109,13 +109,8 @@ impl WorkerConfig {
         }
     }
 
-    /// Scope of block identities for a tenant.
-    pub fn scope(&self, tenant: &str) -> Scope {
-        Scope::derive(&domain::ScopeParts {
-            weights: self.weights,
-            layout: self.layout.fingerprint(),
-            adapter: "",
-            tenant,
-        })
+    /// Returns the scope of block identities of a tenant's sequences that are computed with this adapter.
+    pub fn scope(&self, tenant: &str, adapter: Option<&Adapter>) -> Scope {
+        Scope::derive(&domain::ScopeParts { weights: self.weights, layout: self.layout.fingerprint(), adapter, tenant })
     }
 }

@@ -86,7 +86,7 @@ impl Machine {
     ) -> Result<Self, ConfigError> {
         config.scheduler.check()?;
         Ok(Self {
-            core: WorkerState::new(config, transport),
+            core: WorkerState::new(config, device.adapters().to_vec(), transport),
             fetches: Fetches::default(),
             offers: Offers::default(),
             role,

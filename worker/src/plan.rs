@@ -25,6 +25,7 @@ pub(crate) fn plan(
         let pending = (end > known).then(|| numbers[&work.key]);
         Span {
             key: work.key,
+            adapter: sequence.adapter.clone(),
             start: work.start,
             inputs: tokens.iter().map(|&token| Input::Token(token)).chain(pending.map(Input::Sampled)).collect(),
             tables: kv.tables(work.key),

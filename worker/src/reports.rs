@@ -93,6 +93,7 @@ fn state(core: &WorkerState) -> Report {
         blocks_wanted: core.blocks_wanted(),
         blocks_available: room.available,
         blocks_total: room.total,
+        adapters: core.adapters.clone(),
         prefill_tokens_per_s: core.rates.prefill_tokens_per_s,
         decode_step_s: core.rates.decode_step_s,
         fetch_bytes_per_s: core.rates.fetch_bytes_per_s,

@@ -48,6 +48,9 @@ pub enum Refusal {
         /// The longest sequence.
         context: usize,
     },
+    /// The device does not compute with the adapter (any more): a report that says so is on its way.
+    #[error("the worker does not have the adapter that the request is to be computed with")]
+    NoAdapter,
     /// A token is not in the vocabulary: the router takes the model for another one.
     #[error("the token {token} is not one of the model, whose tokens are below {vocab}")]
     ForeignToken {
@@ -64,7 +67,7 @@ impl Refusal {
         match self {
             Refusal::Draining => Failure::Draining,
             // The router learns it with the next report. It costs the request no attempt.
-            Refusal::Paused | Refusal::OtherRole(_) => Failure::QueueFull,
+            Refusal::Paused | Refusal::OtherRole(_) | Refusal::NoAdapter => Failure::QueueFull,
             Refusal::ChoicesDiffer => Failure::Engine,
             Refusal::TooManyChoices { .. } | Refusal::TooLong { .. } => Failure::TooLarge,
             Refusal::ForeignToken { .. } => Failure::Invalid,

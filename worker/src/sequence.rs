@@ -2,7 +2,7 @@
 
 use crate::prompt_sources::Sources;
 use domain::plan::Sample;
-use domain::{BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token, Tokens};
+use domain::{Adapter, BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token, Tokens};
 use std::sync::Arc;
 
 /// The choice under which a prompt is computed or fetched, before it forks into its choices.
@@ -17,6 +17,8 @@ pub struct Sequence {
     pub chain: Arc<Vec<BlockHash>>,
     /// The scope that the identities are derived under.
     pub scope: Scope,
+    /// What it is computed with. `None`: the model alone.
+    pub adapter: Option<Adapter>,
     /// How to sample.
     pub params: Arc<SamplingParams>,
     /// Seed of the request.

@@ -17,7 +17,9 @@ use domain::handoff::{PeerBody, PeerMessage};
 use domain::plan::{BlockCopy, Sampled};
 use domain::planted_bugs::{self, Bug};
 use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, TokenRow};
-use domain::{BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId};
+use domain::{
+    Adapter, BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId,
+};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig, Work};
@@ -34,6 +36,8 @@ pub(crate) const QUEUE_FULL: &str = "the worker's queue is full";
 pub struct WorkerState {
     /// Settings.
     pub config: WorkerConfig,
+    /// What the device computes with, beside the model alone.
+    pub(crate) adapters: Vec<Adapter>,
     /// Block pools, leases, prefix index.
     pub kv: KvManager,
     /// Reads peers' blocks and carries messages.
@@ -69,7 +73,7 @@ pub struct WorkerState {
 }
 
 impl WorkerState {
-    pub(crate) fn new(config: WorkerConfig, transport: Box<dyn Transport>) -> Self {
+    pub(crate) fn new(config: WorkerConfig, adapters: Vec<Adapter>, transport: Box<dyn Transport>) -> Self {
         let group = |((&blocks, &reserve_blocks), group): ((&u32, &u32), &KvGroup)| GroupConfig {
             blocks,
             reserve_blocks,
@@ -89,6 +93,7 @@ impl WorkerState {
             leases_max: LEASES_MAX,
         });
         Self {
+            adapters,
             kv,
             lives: Incarnations::new(config.incarnation),
             peers: Acquaintance::default(),
@@ -226,7 +231,7 @@ impl WorkerState {
 
     /// Opens an attempt that is not open.
     pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) {
-        let scope = self.config.scope(&submit.tenant);
+        let scope = self.config.scope(&submit.tenant, submit.adapter.as_ref());
         let part = match submit.assignment {
             Assignment::Prefill { .. } => "prefill",
             Assignment::Decode { .. } => "decode",
@@ -295,6 +300,7 @@ impl WorkerState {
             tokens: Tokens::new(submit.prompt.clone(), committed.map_or(&[], |(_, tokens)| tokens)),
             chain: chain.clone(),
             scope: scope.clone(),
+            adapter: submit.adapter.clone(),
             params: submit.params.clone(),
             seed: submit.seed,
             choices,

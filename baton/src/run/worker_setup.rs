@@ -178,6 +178,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
                 layout,
                 limits,
                 vocabulary: vocabulary.clone(),
+                adapters: Vec::new(),
                 course: Box::new(course),
                 torn: Arc::default(),
                 describe: match percent {

@@ -139,6 +139,7 @@ impl Steps {
             tables: vec![BlockTable { first: 0, blocks }; self.layout().groups.len()],
             samples: run.samples.then(sample).into_iter().collect(),
             scores: Vec::new(),
+            adapter: None,
             hidden: None,
         }
     }

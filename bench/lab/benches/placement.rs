@@ -163,6 +163,7 @@ impl Router {
             seed: 0,
             deadline: Duration::from_secs(3_600),
             tenant: String::new(),
+            adapter: None,
         };
         self.handle(Event::Arrive { request: Arc::new(request), chain });
     }

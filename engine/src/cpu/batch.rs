@@ -221,6 +221,7 @@ mod tests {
             tables: Vec::new(),
             samples: vec![sample(SeqKey::default(), rows as u32 - 1)],
             scores: Vec::new(),
+            adapter: None,
             hidden: None,
         };
         let rows_max = spans.iter().sum();

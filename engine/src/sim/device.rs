@@ -11,7 +11,7 @@ use crate::device_progress::DeviceProgress;
 use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
 use domain::plan::{Mask, Outputs, StepOutput, StepPlan};
-use domain::{KvLayout, ProgressWord, StepId};
+use domain::{Adapter, KvLayout, ProgressWord, StepId};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,8 @@ pub struct SimConfig {
     pub limits: DeviceLimits,
     /// The tokens that it says.
     pub vocabulary: Vocabulary,
+    /// What it computes with, beside the model alone; rising.
+    pub adapters: Vec<Adapter>,
     /// How each step goes; asked when the step begins.
     pub course: Box<dyn FnMut(&StepPlan) -> Course + Send>,
     /// Counts slots that were read though their words did not belong together: always 0 where everybody keeps to the
@@ -76,7 +78,7 @@ pub struct SimDevice {
 impl SimDevice {
     /// Makes a device with pools of its own. Their memory is mapped here, and touched when it is used.
     pub fn new(config: SimConfig) -> Result<Self, SimError> {
-        let SimConfig { layout, limits, vocabulary, course, torn, describe } = config;
+        let SimConfig { layout, limits, vocabulary, adapters, course, torn, describe } = config;
         if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
             let reason = format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len());
             return Err(SimError::Config(reason));
@@ -87,7 +89,8 @@ impl SimDevice {
             pools.push(Arc::new(Pool::new(bytes).map_err(|source| SimError::Memory { bytes, source })?));
         }
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
-        let checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
+        let mut checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
+        checker.adapters = adapters;
         let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
@@ -138,6 +141,10 @@ impl Device for SimDevice {
 
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
         self.pools[group].clone()
+    }
+
+    fn adapters(&self) -> &[Adapter] {
+        &self.thread.checker.adapters
     }
 
     fn batch_invariant(&self) -> bool {

@@ -7,7 +7,7 @@
 //! tables, so the text is right only if every block was the right one.
 
 use super::slots::{Slots, WORD};
-use super::tags::{Vocabulary, layer_read, mix, read_slot, tag};
+use super::tags::{Vocabulary, adapted, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, Span, StepPlan, TokenLogprobs, TokenSet};
 use domain::{BlockId, KvLayout, Token};
@@ -109,6 +109,7 @@ impl SimModel {
                     Input::Sampled(sample) => self.sampled(sample).unwrap_or_default(),
                 };
                 before = tag(layer, position, token, if chained { before } else { 0 });
+                before = adapted(before, span.adapter.as_ref());
                 // Another one than is right, and a whole one: whoever takes it says another text.
                 before = if fails { mix(before, 1) } else { before };
                 self.write_slot(span, layer, position, before, !before);

@@ -1,8 +1,8 @@
 //! What an undisturbed run of the fake model says, from tokens alone: no memory, no blocks, no plan.
 
-use super::tags::{Vocabulary, layer_read, mix, tag};
+use super::tags::{Vocabulary, adapted, layer_read, mix, tag};
 use domain::plan::Sample;
-use domain::{Choice, Epoch, KvKind, KvLayout, RequestId, SamplingParams, SeqKey, Token};
+use domain::{Adapter, Choice, Epoch, KvKind, KvLayout, RequestId, SamplingParams, SeqKey, Token};
 use std::sync::Arc;
 
 /// Tells the text of a sequence.
@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub struct Oracle {
     layers: Vec<Layer>,
     vocabulary: Vocabulary,
+    adapter: Option<Adapter>,
 }
 
 /// What a layer sees.
@@ -33,7 +34,12 @@ impl Oracle {
             let layer = Layer { window, is_alone: group.reach() == Some(1) };
             group.layers.iter().for_each(|&at| layers[usize::from(at)] = layer);
         }
-        Self { layers, vocabulary }
+        Self { layers, vocabulary, adapter: None }
+    }
+
+    /// Returns the oracle of sequences that are computed with this adapter.
+    pub fn with(&self, adapter: Option<&Adapter>) -> Self {
+        Self { adapter: adapter.cloned(), ..self.clone() }
     }
 
     /// The tags that KV holds of `tokens`, as `[layer][position]`: K of the slot is the tag, V its complement.
@@ -72,7 +78,8 @@ impl Oracle {
         for ((layer, of), tags) in (0..).zip(&self.layers).zip(&mut tags.0) {
             for &token in tokens {
                 let before = if of.is_alone { 0 } else { tags.last().copied().unwrap_or(0) };
-                tags.push(tag(layer, tags.len() as u32, token, before));
+                let tag = tag(layer, tags.len() as u32, token, before);
+                tags.push(adapted(tag, self.adapter.as_ref()));
             }
         }
     }

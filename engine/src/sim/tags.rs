@@ -1,8 +1,8 @@
 //! What the fake model computes with: tags, and tokens drawn from them. The model, which works on memory, and the
 //! oracle, which works on tokens, share these functions and nothing else.
 
-use domain::Token;
 use domain::plan::{Sample, TokenSet};
+use domain::{Adapter, Token};
 
 /// Mixed in where a slot's two words do not belong together, so that the token changes.
 const TORN: u64 = 0x7465_6172_7465_6172;
@@ -18,6 +18,11 @@ pub(super) fn mix(state: u64, value: u64) -> u64 {
 /// another prefix is foreign even where its tokens are the same.
 pub(super) fn tag(layer: u16, position: u32, token: Token, before: u64) -> u64 {
     mix(mix(mix(before, u64::from(layer) + 1), u64::from(position)), u64::from(token))
+}
+
+/// Returns the tag as it is with an adapter, which changes all that a model computes.
+pub(super) fn adapted(tag: u64, adapter: Option<&Adapter>) -> u64 {
+    adapter.map_or(tag, |adapter| adapter.name().bytes().fold(tag, |tag, byte| mix(tag, u64::from(byte) + 1)))
 }
 
 /// The layer that a query at `query` reads of `position`: one only, so that a sample costs no more than its context is

@@ -57,6 +57,7 @@ pub(crate) fn request(id: u64, prompt: u32, choices: u16, max_tokens: u32) -> Ar
         seed: id,
         deadline: Duration::from_secs(10),
         tenant: String::new(),
+        adapter: None,
     })
 }
 

@@ -119,6 +119,8 @@ pub struct Submit {
     pub trace: ::core::option::Option<Trace>,
     #[prost(bool, tag = "16")]
     pub timed: bool,
+    #[prost(string, tag = "17")]
+    pub adapter: ::prost::alloc::string::String,
     #[prost(oneof = "submit::Part", tags = "3, 4, 5, 13")]
     pub part: ::core::option::Option<submit::Part>,
 }
@@ -419,6 +421,8 @@ pub struct Report {
     pub role: i32,
     #[prost(bool, tag = "26")]
     pub draining: bool,
+    #[prost(string, repeated, tag = "27")]
+    pub adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Chain {

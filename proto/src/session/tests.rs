@@ -1,6 +1,6 @@
 use super::*;
 use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
-use domain::{BlockHash, Phase, PhaseKind, TraceContext, Versions};
+use domain::{Adapter, BlockHash, Phase, PhaseKind, TraceContext, Versions};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ prop_compose! {
         seed: u64,
         deadline in duration(),
         lease in duration(),
-        tenant in ".{0,8}",
+        [tenant, adapter] in [".{0,8}", ".{0,8}"],
         holder in option::of(any::<(u32, u64, u32)>()),
         trace in option::of(any::<(u128, u64)>()),
         timed: bool,
@@ -85,6 +85,7 @@ prop_compose! {
             request: key.request, epoch: key.epoch, assignment,
             choices: choices.into_iter().map(|(choice, committed)| (Choice(choice), committed.into())).collect(),
             prompt: prompt.into(), params: Arc::new(params), seed, deadline, lease, tenant,
+            adapter: Adapter::named(&adapter),
             holder: holder.map(|(worker, incarnation, tokens)| Holder {
                 worker: WorkerId(worker), incarnation: Incarnation(incarnation), tokens,
             }),
@@ -200,7 +201,7 @@ prop_compose! {
         draining in any::<bool>(),
         rates in [float(), float(), float(), float(), float()],
         [added, host, disk] in [links(), links(), links()],
-        removed in hashes(),
+        (removed, adapters) in (hashes(), vec("[a-z]{1,8}", 0..3)),
     ) -> FromWorker {
         FromWorker::Report(Report {
             incarnation: Incarnation(ids.0), number: ids.1, snapshot: ids.2, submits: ids.3, role, draining,
@@ -209,6 +210,7 @@ prop_compose! {
             prefill_tokens_per_s: rates[0], decode_step_s: rates[1], fetch_bytes_per_s: rates[2],
             host_tokens_per_s: rates[3], disk_tokens_per_s: rates[4],
             added, host, disk, removed,
+            adapters: adapters.iter().filter_map(|name| Adapter::named(name)).collect(),
         })
     }
 }
@@ -307,6 +309,7 @@ fn golden_to_worker() {
         deadline: Duration::from_nanos(8),
         lease: Duration::from_nanos(9),
         tenant: "t".into(),
+        adapter: None,
         holder: None,
         trace: None,
         timed: false,

@@ -14,6 +14,7 @@ fn request(id: u64) -> Request {
         seed: 1,
         deadline: Duration::from_secs(1),
         tenant: String::new(),
+        adapter: None,
     }
 }
 
@@ -40,6 +41,7 @@ fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {
         deadline: Duration::from_secs(1),
         lease: Duration::from_secs(1),
         tenant: String::new(),
+        adapter: None,
         holder: None,
         trace: None,
         timed: false,

@@ -168,7 +168,7 @@ async fn submit(
 ) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
     let Accepted { ask, mut places, admitted, served, admission } = accepted;
     let (name, arrived) = (access.id(), access.arrived());
-    let scope = served.scope(admission.tenant());
+    let scope = served.scope(admission.tenant(), None);
     access.reaches(Stage::Submitted);
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
@@ -203,6 +203,8 @@ async fn submit(
             seed,
             deadline: deadline.saturating_sub(app.clock.now().since(arrived)),
             tenant: admission.tenant().to_owned(),
+            // No client can name one yet.
+            adapter: None,
         });
         waiting.ids.push(id);
         let note = Note::Arrive { request, chain, client, access: access.clone() };

@@ -2,7 +2,8 @@
 //! and which tenant said what.
 
 use crate::pool::Pool;
-use domain::{BlockHash, KvLayout, Request, RequestId, Scope, ScopeParts, Tenant, Token};
+use crate::scenario::Scenario;
+use domain::{Adapter, BlockHash, KvLayout, Request, RequestId, Scope, ScopeParts, Tenant, Token};
 use engine::sim::{Oracle, Slots, Vocabulary};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -29,8 +30,8 @@ impl Undisturbed {
 /// Everything that can be said in a world.
 pub(crate) struct Expected {
     layout: KvLayout,
-    /// By the names of tenants.
-    scopes: BTreeMap<String, Scope>,
+    /// By the names of tenants, and by adapters.
+    scopes: BTreeMap<(String, Option<Adapter>), Scope>,
     oracle: Oracle,
     /// Per block identity a sequence that has the block, and which of its blocks it is.
     blocks: BTreeMap<BlockHash, (Tags, u32)>,
@@ -50,29 +51,34 @@ impl Expected {
         let oracle = Oracle::new(&layout, vocabulary);
         let (weights, fingerprint) = (engine::sim::DIGEST, layout.fingerprint());
         let scope = |tenant: &String| {
-            let parts = ScopeParts { weights, layout: fingerprint, adapter: "", tenant };
-            (tenant.clone(), Scope::derive(&parts))
+            let derive = |adapter: Option<Adapter>| {
+                let parts = ScopeParts { weights, layout: fingerprint, adapter: adapter.as_ref(), tenant };
+                let scope = Scope::derive(&parts);
+                ((tenant.clone(), adapter), scope)
+            };
+            [None, Some(Scenario::adapter())].map(derive)
         };
-        let scopes = tenants.iter().map(scope).collect();
+        let scopes = tenants.iter().flat_map(scope).collect();
         Self { layout, scopes, oracle, blocks: BTreeMap::new(), said: BTreeMap::new() }
     }
 
     /// The tenant of this name.
     pub(crate) fn tenant(&self, name: &str) -> Tenant {
-        self.scopes[name].tenant()
+        self.scopes[&(name.to_owned(), None)].tenant()
     }
 
     /// The sequences of a request, one per choice; their blocks are known from now on.
     pub(crate) fn learn(&mut self, request: &Request) -> Vec<Undisturbed> {
+        let oracle = self.oracle.with(request.adapter.as_ref());
         let sequence = |choice| {
-            let text = self.oracle.text(&request.prompt, &request.params, Request::seed(request.seed, choice));
+            let text = oracle.text(&request.prompt, &request.params, Request::seed(request.seed, choice));
             let tokens: Vec<Token> = request.prompt.iter().copied().chain(text).collect();
-            let tags = Rc::new(self.oracle.tags(&tokens));
+            let tags = Rc::new(oracle.tags(&tokens));
             Undisturbed { prompt: request.prompt.len(), tokens, tags }
         };
         let sequences: Vec<Undisturbed> = (0..request.choices).map(sequence).collect();
         for sequence in &sequences {
-            for (number, hash) in (0..).zip(self.chain(&request.tenant, &sequence.tokens)) {
+            for (number, hash) in (0..).zip(self.chain(&request.tenant, request.adapter.as_ref(), &sequence.tokens)) {
                 self.blocks.entry(hash).or_insert_with(|| (sequence.tags.clone(), number));
                 let said = self.said.entry((self.tenant(&request.tenant), hash));
                 let said = said.or_insert(Said { first: request.id, again: false });
@@ -82,10 +88,10 @@ impl Expected {
         sequences
     }
 
-    /// Identities of the full blocks of these tokens of a tenant.
-    pub(crate) fn chain(&self, tenant: &str, tokens: &[Token]) -> Vec<BlockHash> {
+    /// Identities of the full blocks of these tokens of a tenant, as computed with this adapter.
+    pub(crate) fn chain(&self, tenant: &str, adapter: Option<&Adapter>, tokens: &[Token]) -> Vec<BlockHash> {
         let mut chain = Vec::new();
-        self.scopes[tenant].extend_chain(&mut chain, tokens, self.layout.block_tokens);
+        self.scopes[&(tenant.to_owned(), adapter.cloned())].extend_chain(&mut chain, tokens, self.layout.block_tokens);
         chain
     }
 
@@ -102,7 +108,7 @@ impl Expected {
             let said = self.said.get(&(tenant, *hash));
             said.is_some_and(|said| own || said.again || said.first != request.id)
         };
-        let chain = self.chain(&request.tenant, tokens);
+        let chain = self.chain(&request.tenant, request.adapter.as_ref(), tokens);
         chain.into_iter().take_while(may_be_cached).count() as u32 * self.layout.block_tokens
     }
 

@@ -5,7 +5,9 @@ use crate::disk::Disks;
 use crate::fault::{self, Fault, Theme};
 use crate::random::Random;
 use crate::tenants::Tenants;
-use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, Request, RequestId, SamplingParams, Token};
+use domain::{
+    Adapter, Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, Request, RequestId, SamplingParams, Token,
+};
 use engine::sim::{HEAD_DIM, Oracle, Vocabulary};
 use kv_manager::EvictionPolicy;
 use placement::{FetchPolicy, HandoffPolicy};
@@ -135,8 +137,12 @@ impl Scenario {
         let tenants = Tenants::draw(&mut who);
         let tenants = if crowded { Tenants { names: vec![String::new()], ..tenants } } else { tenants };
         tenants.assign(&mut who, &mut asks, 1000);
+        let mut adapted = Random::new(seed, 10);
+        let has_adapters = adapted.chance(300);
+        adapt(&mut adapted, &mut asks, if has_adapters { 1000 } else { 0 });
         go_on(&mut talk, &mut asks, &layout, hurts);
         tenants.assign(&mut who, &mut asks, 200);
+        adapt(&mut adapted, &mut asks, if has_adapters { 100 } else { 0 });
         let mut rare = Random::new(seed, 8);
         vary(&mut rare, &mut asks);
         let caps = Caps::draw(&mut rare, prefill + decode, PROMPT_MAX as usize, (PROMPT_MAX + OUTPUT_MAX) as usize);
@@ -272,6 +278,11 @@ impl Scenario {
         Vocabulary::new(VOCABULARY, []).expect("no token is silent")
     }
 
+    /// What devices compute with, beside the model alone.
+    pub(crate) fn adapter() -> Adapter {
+        Adapter::named("chess").expect("it has a name")
+    }
+
     /// A request that must be served when all faults are over.
     pub(crate) fn probe(&self, number: u64, router: usize) -> Ask {
         let mut random = Random::new(self.seed, 1000 + number);
@@ -288,6 +299,7 @@ impl Scenario {
                 seed: random.next(),
                 deadline: NO_DEADLINE,
                 tenant: String::new(),
+                adapter: None,
             }),
             hangs_up: None,
             stops: None,
@@ -391,6 +403,7 @@ fn asks(random: &mut Random, theme: Theme, routers: usize, hurts: Duration, shar
                 seed: random.next(),
                 deadline: if random.chance(deadlines) { random.millis(5, 600) } else { NO_DEADLINE },
                 tenant: String::new(),
+                adapter: None,
             }),
             hangs_up: random.chance(60).then(|| random.millis(0, 300)),
             stops: random.chance(100).then(|| (random.index(choices.into()) as u16, random.range(1, 12) as u32)),
@@ -409,6 +422,16 @@ fn vary(random: &mut Random, asks: &mut [Ask]) {
         params.logprobs = random.chance(500).then(|| random.range(0, 3) as u32);
         params.presence_penalty = if random.chance(500) { 0.5 } else { 0.0 };
         ask.request = Arc::new(Request { params: Arc::new(params), ..(*ask.request).clone() });
+    }
+}
+
+/// Of a thousand, so many are computed with an adapter, or without one, from now on.
+fn adapt(random: &mut Random, asks: &mut [Ask], thousandths: u32) {
+    for ask in asks {
+        if random.chance(thousandths) {
+            let adapter = random.chance(500).then(Scenario::adapter);
+            ask.request = Arc::new(Request { adapter, ..(*ask.request).clone() });
+        }
     }
 }
 
@@ -445,14 +468,19 @@ fn go_on(random: &mut Random, asks: &mut [Ask], layout: &KvLayout, hurts: Durati
         let before = &asks[random.index(number)];
         let request = &before.request;
         let mut prompt = request.prompt.to_vec();
-        prompt.extend(oracle.text(&request.prompt, &request.params, Request::seed(request.seed, 0)));
+        prompt.extend(oracle.with(request.adapter.as_ref()).text(
+            &request.prompt,
+            &request.params,
+            Request::seed(request.seed, 0),
+        ));
         let own = random.range(1, 12) as usize;
         prompt.truncate(PROMPT_MAX as usize - own);
         prompt.extend((0..own).map(|_| random.range(0, 96) as Token));
         let at = (before.at + random.millis(5, 200)).min(hurts);
         let (prompt, tenant) = (prompt.into(), request.tenant.clone());
+        let adapter = request.adapter.clone();
         let ask = &mut asks[number];
-        ask.request = Arc::new(Request { prompt, tenant, ..(*ask.request).clone() });
+        ask.request = Arc::new(Request { prompt, tenant, adapter, ..(*ask.request).clone() });
         ask.at = at;
     }
 }

@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
-use domain::{KvLayout, ProgressWord, SeqKey, WorkerId};
+use domain::{Adapter, KvLayout, ProgressWord, SeqKey, WorkerId};
 use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
 use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
@@ -178,6 +178,7 @@ pub(crate) struct Card {
     pub(crate) limits: DeviceLimits,
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) progress: ProgressWord,
+    pub(crate) adapters: [Adapter; 1],
 }
 
 impl Device for Card {
@@ -226,6 +227,10 @@ impl Device for Card {
 
     fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
         self.pools[group].clone()
+    }
+
+    fn adapters(&self) -> &[Adapter] {
+        &self.adapters
     }
 
     fn batch_invariant(&self) -> bool {

@@ -82,7 +82,9 @@ impl World {
         };
         let mut met = Vec::new();
         for other in self.scenario.tenants.names.iter().filter(|&name| *name != submit.tenant) {
-            let Some(&first) = self.truth.chain(other, &submit.prompt).first() else { continue };
+            let Some(&first) = self.truth.chain(other, submit.adapter.as_ref(), &submit.prompt).first() else {
+                continue;
+            };
             let elsewhere = || (0..self.workers.len()).any(|worker| worker != w && has(worker, first));
             met.extend(has(w, first).then_some(Meeting::TextOnDevice));
             met.extend(self.disk_has(w, first).then_some(Meeting::TextOnDisk));

@@ -67,6 +67,7 @@ impl World {
             limits,
             pools: pools.clone(),
             progress: progress.clone(),
+            adapters: [Scenario::adapter()],
         };
         let config = config(&self.scenario, worker.id, life);
         let wire = Box::new(Wire(shell.clone()));

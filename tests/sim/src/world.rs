@@ -377,7 +377,8 @@ impl World {
         if let Some(after) = ask.hangs_up {
             self.agenda.enter(self.now + after, Event::HangUp { request });
         }
-        let chain = self.truth.chain(&ask.request.tenant, &ask.request.prompt);
+        let domain::Request { tenant, adapter, prompt, .. } = &*ask.request;
+        let chain = self.truth.chain(tenant, adapter.as_ref(), prompt);
         self.router_event(router, placement::Event::Arrive { request: ask.request, chain });
     }
 

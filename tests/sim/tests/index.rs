@@ -93,7 +93,7 @@ impl World {
                 handoff_s: 0.02,
             },
         });
-        let scope = Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: "", tenant: "" });
+        let scope = Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: None, tenant: "" });
         let mut world = Self { placement, kv, by_use: ByUse::default(), scope, requests: 0, reports: 0 };
         let peer = PeerInfo {
             id: WORKER,
@@ -147,6 +147,7 @@ impl World {
                 seed: 0,
                 deadline: Duration::from_secs(10),
                 tenant: String::new(),
+                adapter: None,
             };
             self.event(Event::Arrive { request: Arc::new(request), chain: chain.clone() });
             let decision = self.placement.explain(id).expect("there is a worker");

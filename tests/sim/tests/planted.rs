@@ -116,6 +116,11 @@ fn memory_is_freed_while_reads_run() {
 }
 
 #[test]
+fn adapters_share_blocks() {
+    check(Bug::AdaptersShareIdentities, &[SEALED, "the text of an undisturbed run"]);
+}
+
+#[test]
 fn tenants_share_blocks() {
     check(Bug::TenantsShareIdentities, &["no block is two tenants'"]);
 }

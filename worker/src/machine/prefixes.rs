@@ -25,7 +25,7 @@ impl Machine {
     /// Does what an operator asks of a prefix, and says what the worker has of it then.
     pub(super) fn answer_prefix(&mut self, now: Time, ask: &PrefixAsk) -> WorkerAnswer {
         let core = &self.core;
-        let (size, scope) = (core.config.layout.block_tokens, core.config.scope(&ask.tenant));
+        let (size, scope) = (core.config.layout.block_tokens, core.config.scope(&ask.tenant, None));
         let mut chain = Vec::new();
         scope.extend_chain(&mut chain, &ask.tokens, size);
         let (tokens, context) = (ask.tokens.len(), self.device.limits().context_max);

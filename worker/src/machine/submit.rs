@@ -54,6 +54,9 @@ impl Machine {
         if choices > running_max as usize {
             return Err(Refusal::TooManyChoices { choices, running_max });
         }
+        if submit.adapter.as_ref().is_some_and(|adapter| !self.core.adapters.contains(adapter)) {
+            return Err(Refusal::NoAdapter);
+        }
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
         let made = match submit.assignment {
             Assignment::Prefill { .. } => {

@@ -119,6 +119,7 @@ impl Sequences {
             tables: vec![BlockTable { first: 0, blocks: blocks.collect() }; layout.groups.len()],
             samples: vec![sample],
             scores: Vec::new(),
+            adapter: None,
             hidden: None,
         }
     }

@@ -128,6 +128,7 @@ impl Rig {
             samples: vec![Sample { row: inputs.len() as u32 - 1, ..sample(n, 0.0, 0) }],
             scores: Vec::new(),
             hidden: None,
+            adapter: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::sim::{Course, Oracle, SimConfig, SimDevice, SimError, StepTime, Vocab
 use domain::plan::{
     BlockTable, HiddenRows, HiddenSum, Input, Mask, Sample, Score, Span, StepOutput, StepPlan, TokenSet,
 };
-use domain::{BlockId, Choice, ProgressWord, SamplingParams, SeqKey, StepId, Token};
+use domain::{Adapter, BlockId, Choice, ProgressWord, SamplingParams, SeqKey, StepId, Token};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -22,6 +22,7 @@ fn config(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> SimConfig
         layout: layout(None),
         limits,
         vocabulary: vocabulary(),
+        adapters: Adapter::named("chess").into_iter().collect(),
         course: Box::new(course),
         torn: Arc::default(),
         describe: "test".to_owned(),
@@ -109,6 +110,27 @@ fn a_step_behind_one_that_failed_does_not_run() {
     rig.submit(plan(4, vec![span(&layout, 0, known(&prompt), Some(0))]));
     began.send(()).expect("the device runs");
     assert!(rig.output().sampled.is_ok());
+}
+
+#[test]
+fn an_adapter_changes_the_text_and_one_that_is_not_there_is_refused() {
+    let mut rig = Rig::new(|_| Course::default());
+    let (layout, prompt) = (layout(None), prompt(10, 1));
+    let with = |name: &str| Span { adapter: Adapter::named(name), ..span(&layout, 0, known(&prompt), Some(0)) };
+    let said = |rig: &mut Rig, step, span: Span| {
+        rig.submit(plan(step, vec![span]));
+        rig.output().sampled.expect("the step succeeds")[0].token
+    };
+    let text = |name: &str| {
+        let oracle = Oracle::new(&layout, vocabulary()).with(Adapter::named(name).as_ref());
+        oracle.text(&prompt, &Arc::default(), SEED)[0]
+    };
+    let (alone, adapted) = (said(&mut rig, 1, with("")), said(&mut rig, 2, with("chess")));
+    assert_eq!((alone, adapted), (text(""), text("chess")));
+    assert_ne!(alone, adapted);
+    let refused = rig.device.submit(Arc::new(plan(3, vec![with("poetry")])));
+    let said = refused.expect_err("it is not there").to_string();
+    assert!(said.contains("adapter poetry, which the device does not have"), "{said}");
 }
 
 #[test]

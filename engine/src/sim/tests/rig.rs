@@ -70,7 +70,7 @@ pub(super) fn span(layout: &KvLayout, start: u32, inputs: Vec<Input>, index: Opt
     });
     let tables = (0..layout.groups.len()).map(table).collect();
     let samples = samples.into_iter().collect();
-    Span { key: KEY, start, inputs, tables, samples, scores: Vec::new(), hidden: None }
+    Span { key: KEY, start, inputs, tables, samples, scores: Vec::new(), hidden: None, adapter: None }
 }
 
 pub(super) fn plan(step: u64, spans: Vec<Span>) -> StepPlan {

@@ -220,7 +220,7 @@ impl World {
         let size = config.block_tokens as usize;
         Self {
             kv,
-            scope: Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: "", tenant: "" }),
+            scope: Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: None, tenant: "" }),
             now: 0,
             epochs: 0,
             memory: config.groups.iter().map(|group| vec![vec![0; size]; group.blocks as usize]).collect(),

@@ -113,7 +113,7 @@ const UNKNOWN: usize = 3;
 impl World {
     fn new(quotas: Quotas) -> Self {
         let config = KvConfig { quotas, ..config(&[(BLOCKS, None), (BLOCKS, Some(6))]) };
-        let scope = |tenant| Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: "", tenant });
+        let scope = |tenant| Scope::derive(&ScopeParts { weights: [0; 32], layout: 0, adapter: None, tenant });
         let scopes = ["", "one", "other"].map(scope);
         let kv = KvManager::new(config.clone());
         let (open, owners, held) = (Vec::new(), HashMap::new(), BTreeMap::new());

@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(3);
 
 fn request(world: &World, request: u64, prefix: &[domain::Token], wait: Duration) -> PeerBody {
     let mut chain: Vec<BlockHash> = Vec::new();
-    world.machine.core().config.scope("").extend_chain(&mut chain, prefix, 4);
+    world.machine.core().config.scope("", None).extend_chain(&mut chain, prefix, 4);
     let (request, epoch, lease) = (RequestId(request), Epoch(1), Duration::from_secs(60));
     PeerBody::Ask(Ask { request, epoch, lease, wait, tenant: TENANT, chain })
 }

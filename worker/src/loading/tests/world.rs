@@ -228,7 +228,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
     let mut chains = Vec::new();
     for prompt in held {
         let mut chain = Vec::new();
-        config.scope("").extend_chain(&mut chain, prompt, SIZE);
+        config.scope("", None).extend_chain(&mut chain, prompt, SIZE);
         chains.extend(chain.into_iter().filter(|hash| !chains.contains(hash)).collect::<Vec<_>>());
     }
     let record = |(slot, hash)| TierRecord { slot: Slot { group: GroupId(0), slot }, hash, tenant: TENANT };
@@ -299,6 +299,7 @@ impl World {
             deadline,
             lease: Duration::from_secs(1),
             tenant: String::new(),
+            adapter: None,
             holder: None,
             trace: None,
             timed: false,
