@@ -18,6 +18,8 @@ const LONG: u32 = 48 * OUTPUT;
 struct Model {
     weights: Arc<CpuModel>,
     files: ModelFiles,
+    /// Whether pools are as a device's, which the host may not touch.
+    guarded: bool,
     _dir: tempfile::TempDir,
 }
 
@@ -28,7 +30,12 @@ impl Model {
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
-        Self { weights: Arc::new(weights), files, _dir: dir }
+        Self { weights: Arc::new(weights), files, guarded: false, _dir: dir }
+    }
+
+    /// The same model, on pools that end the test if anybody but the engine and their copier touches them.
+    fn guarded(self) -> Self {
+        Self { guarded: true, ..self }
     }
 
     fn options(&self) -> Options {
@@ -38,7 +45,8 @@ impl Model {
     fn cluster(&self, options: &Options, threads: usize) -> Cluster {
         Cluster::new(options, |id| {
             let (layout, limits) = (options.layout.clone(), options.limits(id));
-            let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa: Isa::best() };
+            let config =
+                CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: self.guarded, isa: Isa::best() };
             Box::new(CpuDevice::new(self.weights.clone(), config).expect("a device"))
         })
     }
@@ -187,6 +195,36 @@ fn check_asked(model: &Model) {
         let rows = cluster.rows[&next[0].key(0)].iter();
         assert_eq!(rows.map(|(_, row)| row.cached_tokens).max(), Some(tokens), "P computed what D had");
     }
+}
+
+/// What left the device for these places comes back as it was.
+fn check_tiers(model: &Model) {
+    let requests = model.requests(4);
+    let plain = model.plain(&requests);
+    let disk = tempfile::TempDir::new().expect("a directory");
+    // Room for one sequence at a time, so that the next ones evict what the first ones left.
+    let longest = requests.iter().map(|request| request.prompt.len() as u32 + OUTPUT).max().unwrap_or(0);
+    let options = Options {
+        blocks: [longest.div_ceil(BLOCK) + 8; 2],
+        reserve: 1,
+        host_bytes: 1 << 20,
+        disk: Some(disk.path().to_owned()),
+        ..model.options()
+    };
+    let mut cluster = model.cluster(&options, 2);
+    for round in 0..3 {
+        check(&mut cluster, "through tiers", &again(&requests, 100 * round), &plain, Cluster::hand_off);
+    }
+    let found: u32 = cluster.rows.values().flatten().map(|(_, row)| row.cached_tokens).sum();
+    assert!(found > 0, "nothing came back");
+}
+
+/// Pools that the host may not touch: handoffs, tiers and copies on write give the same text.
+#[test]
+fn on_guarded_pools() {
+    check_model(&Model::random("llama", "tiny", Dtype::Bf16).guarded());
+    check_asked(&Model::random("mistral", "tiny-window", Dtype::F32).guarded());
+    check_tiers(&Model::random("llama", "tiny", Dtype::F32).guarded());
 }
 
 #[test]

@@ -51,6 +51,7 @@ use crate::pool::Pool;
 use crate::timed::OperationTap;
 use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{KvKind, KvLayout, ProgressWord, StepId};
+use kv_memory::Memory;
 use leader::Leader;
 use std::sync::{Arc, Once};
 use taps::Taps;
@@ -67,6 +68,8 @@ pub struct CpuConfig {
     pub threads: usize,
     /// Whether they stay on processors of their own.
     pub pinning: Pinning,
+    /// Whether its pools are as a device's that the host cannot touch ([`GuardedMemory`](kv_memory::GuardedMemory)).
+    pub guarded: bool,
     /// Instruction set of the kernels. It makes a difference to the last bits of bf16 models alone.
     pub isa: Isa,
 }
@@ -83,13 +86,17 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// A device that runs `model`. Its memory is mapped here, and touched when it is used.
     pub fn new(model: Arc<CpuModel>, config: CpuConfig) -> Result<Self, CpuError> {
-        let CpuConfig { layout, limits, threads, pinning, isa } = config;
+        let CpuConfig { layout, limits, threads, pinning, guarded, isa } = config;
         check_config(&model, &layout, &limits, threads)?;
         let host = numa::host();
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
-            let memory = Pool::new(bytes).map_err(|source| CpuError::Memory { what: "KV blocks", bytes, source })?;
+            let memory = Pool::new(bytes, layout.part(group), guarded).map_err(|source| CpuError::Memory {
+                what: "KV blocks",
+                bytes,
+                source,
+            })?;
             numa::interleave(memory.as_ptr(), memory.len(), &host.memory_nodes());
             pools.push(Arc::new(memory));
         }
@@ -208,7 +215,7 @@ impl Device for CpuDevice {
         self.progress.clone()
     }
 
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
         self.pools[group].clone()
     }
 

@@ -24,6 +24,7 @@ fn config(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> SimConfig
         vocabulary: vocabulary(),
         course: Box::new(course),
         torn: Arc::default(),
+        guarded: false,
         describe: "test".to_owned(),
     }
 }

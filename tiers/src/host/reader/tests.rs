@@ -101,7 +101,7 @@ fn names(folder: &Path) -> usize {
 fn word(memory: &dyn Memory, at: usize) -> &AtomicU64 {
     assert!(at + 8 <= memory.len());
     // SAFETY: it is inside and aligned.
-    unsafe { AtomicU64::from_ptr(memory.as_ptr().add(at).cast()) }
+    unsafe { AtomicU64::from_ptr(crate::records::host(memory).add(at).cast()) }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Memory in a sealed memfd: its owner writes it, and the kernel keeps everybody else from doing so.
 
-use crate::memory::Memory;
-use crate::memory::writable_mapping::WritableMapping;
+use crate::writable_mapping::WritableMapping;
+use crate::{Memory, Place};
 use domain::KvPart;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -23,7 +23,7 @@ impl SealedMemory {
     /// `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
     ///
     /// ```
-    /// use transport::{Memory, SealedMemory};
+    /// use kv_memory::{Memory, SealedMemory};
     ///
     /// # fn main() -> std::io::Result<()> {
     /// let pool = SealedMemory::new("pool", 64 << 10)?;
@@ -47,6 +47,11 @@ impl SealedMemory {
         self.part = Some(part);
         self
     }
+
+    /// Returns the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
 }
 
 /// A memfd that can be sealed, and from which nothing is executed: some systems allow no other (`vm.memfd_noexec = 2`).
@@ -62,8 +67,8 @@ fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::
 // SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable; the
 // seals keep the size of its file. No reference to its bytes is ever made here.
 unsafe impl Memory for SealedMemory {
-    fn as_ptr(&self) -> *mut u8 {
-        self.mapping.as_ptr()
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.as_ptr())
     }
 
     fn len(&self) -> usize {

@@ -3,7 +3,7 @@
 //! in between, reads and writes of memory would take turns.
 
 use super::{FACTOR, LANES, Sum};
-use crate::memory::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
+use crate::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_mullo_epi32, _mm512_set1_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
@@ -91,7 +91,7 @@ unsafe fn pass<const TO: u8>(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum.end()
 }
 
-/// A line that may be written meanwhile: see [`copy`](crate::memory::copy).
+/// A line that may be written meanwhile: see [`copy`](crate::copy).
 ///
 /// # Safety
 /// It must be readable.

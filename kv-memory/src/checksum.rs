@@ -13,7 +13,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use crate::memory::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
+use crate::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
 
 /// Lanes: four vectors of 16 words.
 const LANES: usize = 64;
@@ -58,9 +58,9 @@ macro_rules! on_vectors {
 /// Returns the checksum of `bytes`.
 ///
 /// ```
-/// let sum = transport::checksum(b"what is sent");
-/// assert_eq!(transport::checksum(b"what is sent"), sum);
-/// assert_ne!(transport::checksum(b"what is tent"), sum);
+/// let sum = kv_memory::checksum(b"what is sent");
+/// assert_eq!(kv_memory::checksum(b"what is sent"), sum);
+/// assert_ne!(kv_memory::checksum(b"what is tent"), sum);
 /// ```
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (from, len) = (bytes.as_ptr(), bytes.len());
@@ -71,7 +71,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes.
-pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
+pub unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
     on_vectors!(racing, plain_racing(from: *const u8, len: usize))
 }
 
@@ -81,7 +81,7 @@ pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
 /// # Safety
 /// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
 /// destination meanwhile.
-pub(crate) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
+pub unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
     on_vectors!(copied, plain_copied(from: *const u8, to: *mut u8, len: usize))
 }
 
@@ -184,7 +184,7 @@ fn step(lane: u32, word: [u8; 4]) -> u32 {
 
 /// Folds a part into a sum. Also how the sums of several pieces become one.
 #[inline(always)]
-pub(crate) fn fold(sum: u64, part: u64) -> u64 {
+pub fn fold(sum: u64, part: u64) -> u64 {
     let product = (sum ^ part).wrapping_mul(FOLD);
     product ^ (product >> 29)
 }
