@@ -261,7 +261,9 @@ mod tests {
         // The gather's waker keeps its thread until a scatter has ended.
         let (release, held) = sync_channel::<()>(0);
         let held = std::sync::Mutex::new(held);
-        let waker = Arc::new(move || drop(held.lock().expect("nobody panics").recv()));
+        let waker = Arc::new(move || {
+            let _ = held.lock().expect("nobody panics").recv();
+        });
         let range = [PoolRange { at: 0, len: 64 }];
         let frame = || Frame::new(64).expect("memory");
         let gather = copier.gather(CopyOrder { waker: Some(waker), ..order(frame(), &range, None, SumOf::Nothing) });
