@@ -73,11 +73,11 @@ pub trait Device: Send {
 /// Memory of a KV pool as its engine has it.
 ///
 /// # Safety
-/// Engines read and write it by address. For as long as the value lives, [`PoolMemory::as_ptr`] always answers the same,
-/// [`Memory::len`] bytes from there on are mapped, readable and writable, and no reference to any is alive while
-/// somebody else may write it.
+/// Engines read and write it by address. For as long as the value lives, [`PoolMemory::as_ptr`] always answers the
+/// same, [`Memory::len`] bytes from there on are mapped, readable and writable, and no reference to any is alive
+/// while other code may write it.
 pub unsafe trait PoolMemory: Memory {
-    /// First byte, for the engine alone. Everybody else asks for [`Memory::place`].
+    /// Returns the first byte, for the engine alone. Everybody else asks for [`Memory::place`].
     fn as_ptr(&self) -> *mut u8;
 }
 

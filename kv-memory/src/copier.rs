@@ -1,11 +1,11 @@
 //! What copies between memory of a device and the host's, as seen by who asks for it.
 
 use crate::checksum::{checksum, fold};
-use crate::memory::Memory;
-use crate::private::PrivateMemory;
+use crate::writable_mapping::WritableMapping;
 use domain::KvPart;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Orders that wait in one direction of a copier. Who gives one more waits until there is room.
@@ -13,8 +13,8 @@ pub const COPIES_QUEUED_MAX: usize = 256;
 
 /// Copies between one pool of a device and frames in host memory.
 ///
-/// The two directions do not wait for each other. Within one, orders are carried out in turn. Bytes of the pool that its
-/// owner writes meanwhile arrive torn, which whoever asks expects; nobody else may use ranges that are scattered to.
+/// The two directions do not wait for each other. Within one, orders are carried out in turn. Bytes of the pool that
+/// its owner writes meanwhile arrive torn, as the asker expects. No other code may use ranges that are scattered to.
 pub trait Copier: Send + Sync {
     /// Makes a frame of so many bytes, at least one, as the copier likes them: pinned, if a device reads it. Errors: of
     /// the system.
@@ -106,12 +106,12 @@ impl CopyOrder {
 
 /// Host memory that a copier copies to and from. It is its holder's alone.
 #[derive(Debug)]
-pub struct Frame(PrivateMemory);
+pub struct Frame(WritableMapping);
 
 impl Frame {
     /// Makes a frame of zeros. Errors: of the system.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        PrivateMemory::new(bytes).map(Self)
+        WritableMapping::new(bytes.max(1), None::<BorrowedFd<'_>>).map(Self)
     }
 }
 

@@ -12,7 +12,7 @@ const STREAM_BYTES_MIN: usize = 64 << 10;
 /// Copies `len` bytes from `from` to `to`; bytes that another thread or process writes meanwhile arrive torn.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and no other code may use the
 /// destination meanwhile.
 pub unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -36,7 +36,7 @@ pub unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
 /// writes meanwhile arrive torn.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and no other code may use the
 /// destination meanwhile.
 pub unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -112,7 +112,7 @@ pub(crate) const GROUP: usize = 4 * PAGE;
 /// Copies what the caches hold on to memory: past them, where it is a whole group and `to` is aligned to lines.
 ///
 /// # Safety
-/// `to` must be writable for as many bytes, which must not overlap them, and nobody else may access those meanwhile.
+/// `to` must be writable for as many bytes, which must not overlap them, and no other code may use those meanwhile.
 pub(crate) unsafe fn copy_on(part: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     if part.len() == GROUP && to.addr().is_multiple_of(LINE) {

@@ -7,7 +7,7 @@
 use crate::checksum::{checksum, copy_summed};
 use domain::{Encoding, KvLayout, KvPart};
 
-/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+/// Does as [`encode_record`], and returns the checksum of what it wrote; where nothing is encoded both take one pass over memory.
 /// Shown there.
 ///
 /// # Panics
@@ -20,7 +20,7 @@ pub fn encode_summed(layout: &KvLayout, group: usize, record: &[u8], stored: &mu
     checksum(stored)
 }
 
-/// [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over
+/// Does as [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over
 /// memory. Whether it is; where it is not, the bytes of `record` are any.
 ///
 /// # Panics

@@ -13,9 +13,9 @@ use std::sync::Arc;
 /// The device that guarded memory claims to be of.
 const DEVICE: DeviceId = DeviceId(0);
 
-/// Zeroed memory that is mapped twice: once for its owner and its copier, and once, without any right, for everybody
-/// else. Whoever touches the second one ends the process (`SIGSEGV`). No other process can map it, and no network card
-/// is given it.
+/// Zeroed memory that is mapped twice: once for its owner and its copier, and once, without any right, for all other
+/// code. A touch of the second one ends the process (`SIGSEGV`). No other process can map it, and no network card is
+/// given it.
 ///
 /// ```
 /// use kv_memory::{CopyOrder, GuardedMemory, Memory, PoolRange, SumOf, checksum};
@@ -41,7 +41,7 @@ pub struct GuardedMemory {
     part: Option<KvPart>,
 }
 
-/// Addresses that nobody may touch.
+/// Addresses that must not be touched.
 struct Forbidden {
     base: *mut u8,
     len: usize,
@@ -53,7 +53,7 @@ unsafe impl Send for Forbidden {}
 unsafe impl Sync for Forbidden {}
 
 impl GuardedMemory {
-    /// Makes `len` zero bytes, at least one, made of such parts, and the threads of their copier. Errors: of the system.
+    /// Makes `len` zero bytes, at least one, made of such parts, and starts their copier. Errors: of the system.
     pub fn new(len: usize, part: Option<KvPart>) -> io::Result<Self> {
         let len = len.max(1);
         let file = rustix::fs::memfd_create("baton-guarded", MemfdFlags::CLOEXEC)?;

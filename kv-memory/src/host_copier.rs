@@ -177,6 +177,52 @@ mod tests {
         unsafe { std::slice::from_raw_parts_mut(pool.as_ptr(), POOL) }
     }
 
+    /// Returns the ranges of a pool as a frame has them.
+    fn framed(pool: &[u8], ranges: &[PoolRange], encoded: Option<KvPart>) -> Vec<u8> {
+        let mut wanted = Vec::new();
+        for range in ranges {
+            let raw = &pool[range.at as usize..][..range.len];
+            match encoded {
+                None => wanted.extend_from_slice(raw),
+                Some(part) => {
+                    let begin = wanted.len();
+                    wanted.resize(begin + part.stored_bytes_of(raw.len()), 0);
+                    part.encode(raw, &mut wanted[begin..]);
+                }
+            }
+        }
+        wanted
+    }
+
+    /// Returns the checksum of a frame.
+    fn summed(framed: &[u8], ranges: &[PoolRange], encoded: Option<KvPart>, sum: SumOf) -> u64 {
+        let each = ranges.iter().scan(0, |end, range| {
+            let begin = *end;
+            *end += encoded.map_or(range.len, |part| part.stored_bytes_of(range.len));
+            Some(checksum(&framed[begin..*end]))
+        });
+        match sum {
+            SumOf::Nothing => 0,
+            SumOf::Frame => checksum(framed),
+            SumOf::Ranges => each.fold(0, fold),
+        }
+    }
+
+    /// Returns a pool with these ranges out of a frame.
+    fn spread(mut pool: Vec<u8>, framed: &[u8], ranges: &[PoolRange], encoded: Option<KvPart>) -> Vec<u8> {
+        let mut rest = framed;
+        for range in ranges {
+            let there = &mut pool[range.at as usize..][..range.len];
+            let (own, others) = rest.split_at(encoded.map_or(range.len, |part| part.stored_bytes_of(range.len)));
+            match encoded {
+                None => there.copy_from_slice(own),
+                Some(part) => part.decode(own, there),
+            }
+            rest = others;
+        }
+        pool
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -206,29 +252,9 @@ mod tests {
             let before = bytes(&pool).to_vec();
             let frame = copier.frame(POOL).expect("memory");
             let gathered = copier.gather(order(frame, &from, encoded, sum)).wait().expect("it is sound");
-            let mut wanted = Vec::new();
-            for range in &from {
-                let raw = &before[range.at as usize..][..range.len];
-                match encoded {
-                    None => wanted.extend_from_slice(raw),
-                    Some(part) => {
-                        let begin = wanted.len();
-                        wanted.resize(begin + part.stored_bytes_of(raw.len()), 0);
-                        part.encode(raw, &mut wanted[begin..]);
-                    }
-                }
-            }
+            let wanted = framed(&before, &from, encoded);
             prop_assert!(gathered.frame[..gathered.bytes] == wanted[..]);
-            let each = from.iter().scan(0, |end, range| {
-                let begin = *end;
-                *end += encoded.map_or(range.len, |part| part.stored_bytes_of(range.len));
-                Some(checksum(&wanted[begin..*end]))
-            });
-            let expected = match sum {
-                SumOf::Nothing => 0,
-                SumOf::Frame => checksum(&wanted),
-                SumOf::Ranges => each.fold(0, fold),
-            };
+            let expected = summed(&wanted, &from, encoded, sum);
             prop_assert_eq!(gathered.sum, expected);
 
             if sum != SumOf::Nothing {
@@ -240,17 +266,7 @@ mod tests {
                 prop_assert!(bytes(&pool) == before, "nothing is written of what is damaged");
             }
             copier.scatter(order(gathered.frame, &to, encoded, sum), expected).wait().expect("it is sound");
-            let mut after = before;
-            let mut rest = wanted.as_slice();
-            for range in &to {
-                let there = &mut after[range.at as usize..][..range.len];
-                let (own, others) = rest.split_at(encoded.map_or(range.len, |part| part.stored_bytes_of(range.len)));
-                match encoded {
-                    None => there.copy_from_slice(own),
-                    Some(part) => part.decode(own, there),
-                }
-                rest = others;
-            }
+            let after = spread(before, &wanted, &to, encoded);
             prop_assert!(bytes(&pool) == after);
         }
     }

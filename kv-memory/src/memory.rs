@@ -87,12 +87,12 @@ impl<'a> Place<'a> {
 /// - so many bytes of host memory from there on are mapped and readable, and writable if anything reads into them;
 /// - a device's are as many from its address on, for network cards that it is exported to;
 /// - no reference to any of them is alive while a transfer reads into it. Bytes that are read while their owner
-///   writes them arrive torn, which whoever reads expects;
+///   writes them arrive torn, as readers expect;
 /// - what [`Memory::file`] tells of has as many bytes from there on, and cannot shrink.
 ///
 /// # What cannot be done wrong
-/// Nobody gets a reference to bytes that a transfer may be reading into. There is their address alone, and who
-/// uses it promises, by `unsafe`, that no such transfer is under way:
+/// No code gets a reference to bytes that a transfer may be reading into. There is their address alone, and its users
+/// promise, by `unsafe`, that no such transfer is under way:
 ///
 /// ```compile_fail,E0133
 /// # use kv_memory::*;
@@ -103,8 +103,7 @@ impl<'a> Place<'a> {
 /// # }
 /// ```
 ///
-/// And memory whose kind is not known has no pointer: who wants one asks for its place, and finds it for host memory
-/// alone.
+/// And memory whose kind is not known has no pointer. There is one in its place, if that is in host memory:
 ///
 /// ```compile_fail,E0599
 /// # use kv_memory::*;
@@ -121,8 +120,8 @@ pub unsafe trait Memory: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes of the
-    /// host map. `None`: they cannot, as with all memory of devices.
+    /// Returns the sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes
+    /// of the host map. `None`: they cannot, as with all memory of devices.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }

@@ -1,4 +1,4 @@
-//! Memory that nobody else maps. The kernel gives it huge pages where it may, without being asked to for memory
+//! Memory that no other process maps. The kernel gives it huge pages where it may, without being asked to for memory
 //! that is shared.
 
 use crate::writable_mapping::WritableMapping;
@@ -10,7 +10,7 @@ use std::io;
 pub struct PrivateMemory(WritableMapping);
 
 impl PrivateMemory {
-    /// `len` zero bytes, at least one. Errors: of the system.
+    /// Makes `len` zero bytes, at least one. Errors: of the system.
     ///
     /// ```
     /// use kv_memory::{Memory, PrivateMemory};

@@ -1,4 +1,4 @@
-//! Memory in a sealed memfd: its owner writes it, and the kernel keeps everybody else from doing so.
+//! Memory in a sealed memfd: its owner writes it, and the kernel keeps all others from doing so.
 
 use crate::writable_mapping::WritableMapping;
 use crate::{Memory, Place};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Zeroed memory in a memfd of its own. The file keeps its size, and after this mapping nobody gets one to write with.
+/// Zeroed memory in a memfd of its own. The file keeps its size, and no later mapping of it can be written.
 #[derive(Debug)]
 pub struct SealedMemory {
     mapping: WritableMapping,
@@ -20,7 +20,7 @@ pub struct SealedMemory {
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 impl SealedMemory {
-    /// `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
+    /// Makes `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
     ///
     /// ```
     /// use kv_memory::{Memory, SealedMemory};
@@ -42,7 +42,7 @@ impl SealedMemory {
         Ok(Self { mapping, file, part: None })
     }
 
-    /// The same, of KV that is made of such parts.
+    /// Returns the same, of KV that is made of such parts.
     pub fn of_parts(mut self, part: KvPart) -> Self {
         self.part = Some(part);
         self
@@ -54,7 +54,8 @@ impl SealedMemory {
     }
 }
 
-/// A memfd that can be sealed, and from which nothing is executed: some systems allow no other (`vm.memfd_noexec = 2`).
+/// Makes a memfd that can be sealed, and from which nothing is executed: some systems allow no other
+/// (`vm.memfd_noexec = 2`).
 fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match create(flags | MemfdFlags::NOEXEC_SEAL) {

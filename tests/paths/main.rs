@@ -224,11 +224,18 @@ fn check_tiers(model: &Model) {
     assert!(found > 0, "nothing came back");
 }
 
-/// Pools that the host may not touch: handoffs, tiers and copies on write give the same text.
 #[test]
-fn on_guarded_pools() {
+fn guarded_pools_on_every_path() {
     check_paths(&Model::random("llama", "tiny", Dtype::Bf16).guarded(), &[(64, 2)], &[4]);
+}
+
+#[test]
+fn guarded_pools_that_others_ask() {
     check_asked(&Model::random("mistral", "tiny-window", Dtype::F32).guarded());
+}
+
+#[test]
+fn guarded_pools_and_their_tiers() {
     check_tiers(&Model::random("llama", "tiny", Dtype::F32).guarded());
 }
 

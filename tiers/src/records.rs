@@ -1,6 +1,6 @@
 //! Records on their way between blocks of the device and a tier. They are encoded as their layout says and get a header
 //! on the way down. On the way up they are verified before they are decoded. [`domain::encoding`] encodes and decodes,
-//! on the thread of a tier, or, out of memory of a device and into it, on one of its copier, for which the tier's waits.
+//! on the thread of a tier; out of memory of a device and into it, on one of its copier, which the tier's waits for.
 
 use domain::{BlockHash, BlockRef, Encoding, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, HeaderError, RecordHeader};
@@ -92,8 +92,8 @@ impl Records {
         (0..self.layout.groups.len()).map(|group| self.layout.stored_bytes(group)).max().unwrap_or(0)
     }
 
-    /// Encodes the block's record into the spot, with its header. Errors: it does not leave its device. Then the spot has
-    /// what it had.
+    /// Encodes the block's record into the spot, with its header. Errors: it does not leave its device. Then the spot
+    /// has what it had.
     ///
     /// # Safety
     ///
@@ -209,8 +209,8 @@ impl Records {
         PoolRange { at: begin as u64, len }
     }
 
-    /// An order to copy a block of the group, as tiers store it, by way of a frame with room for any record. Errors:
-    /// there is no memory for a frame.
+    /// Returns an order to copy a block of the group, as tiers store it, by way of a frame with room for any record.
+    /// Errors: there is no memory for a frame.
     fn order(&self, device: DevicePlace<'_>, group: GroupId, range: PoolRange) -> Result<CopyOrder, RecordError> {
         let frame = self.frame.take().map_or_else(|| device.copier.frame(self.len_max()), Ok);
         let frame = frame.map_err(CopyError::from)?;

@@ -21,6 +21,8 @@ const COPIED: u8 = 1;
 /// Past the caches.
 const STREAMED: u8 = 2;
 
+/// Sums up bytes that may change meanwhile.
+///
 /// # Safety
 /// As [`checksum_racing`](super::checksum_racing). The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -29,6 +31,8 @@ pub(super) unsafe fn racing(from: *const u8, len: usize) -> u64 {
     unsafe { pass::<SUMMED>(from, std::ptr::null_mut(), len) }
 }
 
+/// Copies bytes, and sums up the copy.
+///
 /// # Safety
 /// As [`copy_summed`](super::copy_summed). The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -44,6 +48,8 @@ pub(super) unsafe fn copied(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum
 }
 
+/// Does `pass`.
+///
 /// # Safety
 /// As [`racing`] and, where bytes are copied, [`copied`]. Where they are streamed `to` is aligned to lines.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -91,7 +97,7 @@ unsafe fn pass<const TO: u8>(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum.end()
 }
 
-/// A line that may be written meanwhile: see [`copy`](crate::copy).
+/// Loads a line that may be written meanwhile: see [`copy`](crate::copy).
 ///
 /// # Safety
 /// It must be readable.
@@ -104,6 +110,8 @@ unsafe fn load(at: *const u8) -> __m512i {
     words
 }
 
+/// Does `stream`.
+///
 /// # Safety
 /// The line must be writable and aligned.
 #[inline]

@@ -116,8 +116,7 @@ pub struct LaneStatus {
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Whose memory is a device's that the lane does not reach: its bytes go through host memory, by a copier. Neither end's
-/// is where no device has anything to do with it, or the lane reaches it.
+/// The ends whose memory is a device's that the lane does not reach: its bytes go through host memory, by a copier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staging {
     /// The peer's device.

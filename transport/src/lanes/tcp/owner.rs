@@ -281,7 +281,7 @@ impl OwnerConnection {
         Ok(())
     }
 
-    /// Sends for a while. `waker` is called when bytes that come from a device are there. Errors: the connection failed.
+    /// Sends for a while. `waker` is called when bytes from a device are there. Errors: the connection failed.
     pub(super) fn turn(&mut self, waker: &Waker) -> io::Result<Turn> {
         let mut left = TURN_BYTES;
         loop {

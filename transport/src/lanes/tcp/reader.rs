@@ -123,8 +123,8 @@ impl Active {
 }
 
 impl ReaderConnection {
-    /// Returns the listening half of a rail. `waker` is called when bytes have reached memory of a device. `None`: it is
-    /// not connected.
+    /// Returns the listening half of a rail. `waker` is called when bytes have reached memory of a device. `None`: it
+    /// is not connected.
     pub(super) fn new(link: Arc<Link>, rail: usize, waker: Waker) -> Option<Self> {
         let Way::Tcp(way) = &link.way else { return None };
         let asker = way.askers()[rail].clone();
