@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Orders that wait in one direction of a copier. Who gives one more waits until there is room.
+/// Orders that wait in one direction of a copier. The asker of one more waits until there is room.
 pub const COPIES_QUEUED_MAX: usize = 256;
 
 /// Copies between one pool of a device and frames in host memory.

@@ -7,7 +7,8 @@
 use crate::checksum::{checksum, copy_summed};
 use domain::{Encoding, KvLayout, KvPart};
 
-/// Does as [`encode_record`], and returns the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+/// Does as [`encode_record`], and returns the checksum of what it wrote; where nothing is encoded both take one pass
+/// over memory.
 /// Shown there.
 ///
 /// # Panics

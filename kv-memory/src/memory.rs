@@ -120,7 +120,8 @@ pub unsafe trait Memory: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns the sealed memfd behind it and where in that it begins, a multiple of the page size: what other processes
+    /// Returns the sealed memfd behind it and where in that it begins, a multiple of the page size: what other
+    /// processes
     /// of the host map. `None`: they cannot, as with all memory of devices.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None

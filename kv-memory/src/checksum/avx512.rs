@@ -48,7 +48,7 @@ pub(super) unsafe fn copied(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum
 }
 
-/// Does `pass`.
+/// Sums up bytes, and copies them if it is told to.
 ///
 /// # Safety
 /// As [`racing`] and, where bytes are copied, [`copied`]. Where they are streamed `to` is aligned to lines.
@@ -110,7 +110,7 @@ unsafe fn load(at: *const u8) -> __m512i {
     words
 }
 
-/// Does `stream`.
+/// Stores a line past the caches.
 ///
 /// # Safety
 /// The line must be writable and aligned.
