@@ -8,13 +8,13 @@ use domain::{
     BlockId, Choice, Dtype, Encoding, Epoch, Generation, Incarnation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout,
     ProgressWord, RequestId, SamplingParams, Time, WorkerId,
 };
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, SubmitError};
 use kv_manager::FetchState;
 use scheduler::SchedulerConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use transport::{AgentEvent, Lane, LaneStatus, Probe, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Lane, LaneStatus, Memory, Probe, ReadBatch, SendError, Staging, TransferId};
 use worker::{Inbound, Machine, ReadError, SessionId, Transport, WorkerConfig};
 
 /// A router that says nothing for so long is lost.
@@ -95,7 +95,7 @@ impl Device for Idle {
         ProgressWord::default()
     }
 
-    fn pool(&self, _group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, _group: usize) -> Arc<dyn Memory> {
         unreachable!("nothing is read")
     }
 
@@ -374,6 +374,7 @@ fn peers_are_connected_when_they_are_needed_and_let_go_when_they_are_not() {
         lane: Lane::Tcp,
         tls: false,
         encoding: Encoding::Exact,
+        staging: Staging::default(),
         probe: Probe::default(),
         expected_bytes_per_s: None,
         passed_over: Vec::new(),

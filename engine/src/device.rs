@@ -2,8 +2,8 @@
 
 use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{Adapter, BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
+use kv_memory::Memory;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Plans that may be submitted and not yet polled: one that runs and one that waits.
@@ -56,8 +56,9 @@ pub trait Device: Send {
     /// The word that this device raises as layers are written.
     fn progress(&self) -> ProgressWord;
 
-    /// Memory of the pool of KV group `group`: the record of block `b` begins at `b * layout.record_bytes(group)`.
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory>;
+    /// Memory of the pool of KV group `group`, which is made of [`KvLayout::part`]s: the record of block `b` begins at
+    /// `b * layout.record_bytes(group)`.
+    fn pool(&self, group: usize) -> Arc<dyn Memory>;
 
     /// Returns the adapters that it computes with, beside the model alone; rising.
     fn adapters(&self) -> &[Adapter] {
@@ -74,24 +75,15 @@ pub trait Device: Send {
     fn describe(&self) -> String;
 }
 
-/// Host memory of a KV pool.
+/// Memory of a KV pool as its engine has it.
 ///
 /// # Safety
-/// Others copy out of it and into it by address. For as long as the value lives, [`PoolMemory::as_ptr`] and
-/// [`PoolMemory::len`] always answer the same, so many bytes from there on are mapped, readable and writable, and
-/// no reference to any is alive while somebody else may write it. What [`PoolMemory::file`] tells of has as many
-/// bytes from there on, and cannot shrink.
-pub unsafe trait PoolMemory: Send + Sync {
-    /// First byte.
+/// Engines read and write it by address. For as long as the value lives, [`PoolMemory::as_ptr`] always answers the
+/// same, [`Memory::len`] bytes from there on are mapped, readable and writable, and no reference to any is alive
+/// while other code may write it.
+pub unsafe trait PoolMemory: Memory {
+    /// Returns the first byte, for the engine alone. Everybody else asks for [`Memory::place`].
     fn as_ptr(&self) -> *mut u8;
-    /// Returns the number of bytes.
-    fn len(&self) -> usize;
-    /// Returns whether it has none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// The sealed memfd behind it, and where in that it begins: what other processes of the host can be given to read.
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)>;
 }
 
 /// Why a plan was not taken.

@@ -52,7 +52,8 @@ fn device() -> CpuDevice {
     let layout = model.spec().kv_layout(Dtype::Bf16, Some(16));
     let blocks = vec![64; layout.groups.len()];
     let limits = DeviceLimits { rows_max: CHUNK, outputs_max: 4, context_max: 1000, blocks };
-    let config = CpuConfig { layout, limits, threads: THREADS, pinning: Pinning::Off, isa: Isa::best() };
+    let config =
+        CpuConfig { layout, limits, threads: THREADS, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
     CpuDevice::new(Arc::new(model), config).expect("it starts")
 }
 

@@ -13,7 +13,7 @@ use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout, ProgressWord,
     RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
-use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
+use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX, SubmitError};
 use kv_manager::{EvictionPolicy, FetchState, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use transport::{AgentEvent, Completion, Lane, ReadBatch, SendError, TransferError, TransferId, TransferReport};
+use transport::{
+    AgentEvent, Completion, Lane, Memory, ReadBatch, SendError, TransferError, TransferId, TransferReport,
+};
 use worker::{Fetches, Inbound, Machine, Offers, PROMPT, ReadError, SessionId, Transport, WorkerConfig, WorkerState};
 
 /// Layer slices of a block.
@@ -236,7 +238,7 @@ impl Device for Card {
         self.word.clone()
     }
 
-    fn pool(&self, _: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, _: usize) -> Arc<dyn Memory> {
         unreachable!("its memory is played")
     }
 

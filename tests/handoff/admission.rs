@@ -7,7 +7,7 @@ use domain::handoff::{Ask, PeerBody};
 use domain::{Tenant, WorkerId};
 use prefill_worker::Prefill;
 use tests::rig::{BLOCKS, OFFER_MAX, PEER, Rig, SILENCE_MAX};
-use transport::{AgentEvent, Lane, LaneStatus, Probe};
+use transport::{AgentEvent, Lane, LaneStatus, Probe, Staging};
 use worker::Inbound;
 
 /// Sequences that run at once.
@@ -147,6 +147,7 @@ fn a_peer_is_not_parted_from_while_a_prompt_for_it_waits() {
         lane: Lane::Tcp,
         tls: false,
         encoding: Encoding::Exact,
+        staging: Staging::default(),
         probe: Probe::default(),
         expected_bytes_per_s: None,
         passed_over: Vec::new(),

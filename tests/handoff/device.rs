@@ -3,13 +3,14 @@
 
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
-use engine::device::{Device, DeviceLimits, PlanError, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, PlanError, SubmitError};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tests::cluster::Asked;
+use transport::Memory;
 
 /// What a test can do to a device while it runs, and see of it.
 #[derive(Default)]
@@ -124,7 +125,7 @@ impl Device for Refusing {
         self.device.progress()
     }
 
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
         self.device.pool(group)
     }
 
@@ -159,6 +160,7 @@ pub(crate) fn device(layout: KvLayout, limits: DeviceLimits, knobs: Arc<Knobs>) 
         adapters: Vec::new(),
         course: Box::new(course),
         torn,
+        guarded: false,
         describe,
     };
     Box::new(Refusing { device: SimDevice::new(config).expect("the device starts"), knobs: refusing })

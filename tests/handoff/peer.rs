@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tests::cluster::Asked;
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Memory};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Memory, Place};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Blocks that it lends for reading; every key and value in them is the same.
@@ -20,9 +20,9 @@ unsafe impl Sync for Lent {}
 
 // SAFETY: the vector is never resized, nobody writes it, and no reference to its bytes outlives a call.
 unsafe impl Memory for Lent {
-    fn as_ptr(&self) -> *mut u8 {
+    fn place(&self) -> Place<'_> {
         // SAFETY: the vector is never resized.
-        unsafe { (*self.0.get()).as_mut_ptr().cast() }
+        Place::Host(unsafe { (*self.0.get()).as_mut_ptr().cast() })
     }
     fn len(&self) -> usize {
         // SAFETY: as above.

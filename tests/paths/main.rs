@@ -18,6 +18,8 @@ const LONG: u32 = 48 * OUTPUT;
 struct Model {
     weights: Arc<CpuModel>,
     files: ModelFiles,
+    /// Whether pools are as a device's, which the host may not touch.
+    guarded: bool,
     _dir: tempfile::TempDir,
 }
 
@@ -28,7 +30,12 @@ impl Model {
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
-        Self { weights: Arc::new(weights), files, _dir: dir }
+        Self { weights: Arc::new(weights), files, guarded: false, _dir: dir }
+    }
+
+    /// The same model, on pools that end the test if anybody but the engine and their copier touches them.
+    fn guarded(self) -> Self {
+        Self { guarded: true, ..self }
     }
 
     fn options(&self) -> Options {
@@ -38,7 +45,8 @@ impl Model {
     fn cluster(&self, options: &Options, threads: usize) -> Cluster {
         Cluster::new(options, |id| {
             let (layout, limits) = (options.layout.clone(), options.limits(id));
-            let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa: Isa::best() };
+            let config =
+                CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: self.guarded, isa: Isa::best() };
             Box::new(CpuDevice::new(self.weights.clone(), config).expect("a device"))
         })
     }
@@ -103,11 +111,16 @@ fn whole(cluster: &Cluster, request: &Asked) {
 }
 
 fn check_model(model: &Model) {
-    let requests = model.requests(16);
+    check_paths(model, &[(16, 1), (64, 2), (512, 3)], &[1, 2, 16]);
+}
+
+/// With these tokens of chunks and numbers of threads, and so many requests at once.
+fn check_paths(model: &Model, shapes: &[(u32, usize)], at_once: &[usize]) {
+    let requests = model.requests(at_once.iter().copied().max().unwrap_or(0) as u64);
     let plain = model.plain(&requests);
     assert!(plain.iter().any(|text| text != &plain[0]), "the texts differ between requests");
-    for (chunk, threads) in [(16, 1), (64, 2), (512, 3)] {
-        for together in [1, 2, 16] {
+    for &(chunk, threads) in shapes {
+        for &together in at_once {
             let what = |path: &str| format!("{path}, chunks of {chunk}, {threads} threads, {together} at once");
             let options = Options { chunk, ..model.options() };
             let (requests, plain) = (&requests[..together], &plain[..together]);
@@ -187,6 +200,43 @@ fn check_asked(model: &Model) {
         let rows = cluster.rows[&next[0].key(0)].iter();
         assert_eq!(rows.map(|(_, row)| row.cached_tokens).max(), Some(tokens), "P computed what D had");
     }
+}
+
+/// What left the device for these places comes back as it was.
+fn check_tiers(model: &Model) {
+    let requests = model.requests(4);
+    let plain = model.plain(&requests);
+    let disk = tempfile::TempDir::new().expect("a directory");
+    // Room for one sequence at a time, so that the next ones evict what the first ones left.
+    let longest = requests.iter().map(|request| request.prompt.len() as u32 + OUTPUT).max().unwrap_or(0);
+    let options = Options {
+        blocks: [longest.div_ceil(BLOCK) + 8; 2],
+        reserve: 1,
+        host_bytes: 1 << 20,
+        disk: Some(disk.path().to_owned()),
+        ..model.options()
+    };
+    let mut cluster = model.cluster(&options, 2);
+    for round in 0..3 {
+        check(&mut cluster, "through tiers", &again(&requests, 100 * round), &plain, Cluster::hand_off);
+    }
+    let found: u32 = cluster.rows.values().flatten().map(|(_, row)| row.cached_tokens).sum();
+    assert!(found > 0, "nothing came back");
+}
+
+#[test]
+fn guarded_pools_on_every_path() {
+    check_paths(&Model::random("llama", "tiny", Dtype::Bf16).guarded(), &[(64, 2)], &[4]);
+}
+
+#[test]
+fn guarded_pools_that_others_ask() {
+    check_asked(&Model::random("mistral", "tiny-window", Dtype::F32).guarded());
+}
+
+#[test]
+fn guarded_pools_and_their_tiers() {
+    check_tiers(&Model::random("llama", "tiny", Dtype::F32).guarded());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use domain::{Incarnation, ProgressWord, StepId};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use transport::{Agent, Hub, Memory, SealedMemory};
+use transport::{Agent, Hub, SealedMemory};
 
 /// The process' body. Arguments: which life, of which layout its memory is, and which devices it uses.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) {

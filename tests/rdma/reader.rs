@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, RailCounts, ReadBatch,
-    RegionId, SealedMemory, TransferId,
+    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, RailCounts, ReadBatch, RegionId,
+    SealedMemory, TransferId,
 };
 
 pub(crate) const OWNER: WorkerId = WorkerId(0);

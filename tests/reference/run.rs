@@ -55,7 +55,8 @@ impl Run {
             context_max: tokens,
             blocks: (0..layout.groups.len()).map(|group| blocks(&layout, group, tokens, cut.chunk)).collect(),
         };
-        let config = CpuConfig { layout, limits, threads: cut.threads, pinning: Pinning::Off, isa: Isa::best() };
+        let config =
+            CpuConfig { layout, limits, threads: cut.threads, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
         let mut device = CpuDevice::new(model, config).expect("the device starts");
         let logits = Arc::default();
         device.set_logits_tap(Box::new(Tap(Arc::clone(&logits))));

@@ -7,13 +7,13 @@ use domain::session::{Assignment, FromWorker, PeerInfo, ToWorker};
 use domain::{
     BlockId, Epoch, Generation, Incarnation, KvLayout, LeaseId, ProgressWord, RequestId, StepId, Time, Token, WorkerId,
 };
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, SubmitError};
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use scheduler::SchedulerConfig;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use transport::{AgentEvent, Lane, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Lane, Memory, ReadBatch, SendError, TransferId};
 use worker::{Inbound, Machine, ReadError, Role, SessionId, Transport, WorkerConfig};
 
 use crate::cluster::Asked;
@@ -337,7 +337,7 @@ impl Device for Card {
         self.word.clone()
     }
 
-    fn pool(&self, _group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, _group: usize) -> Arc<dyn Memory> {
         unreachable!("no byte is moved")
     }
 

@@ -58,6 +58,8 @@ doings! {
     WaitsForReads: "waits for bytes from peers, or for a read to begin",
     /// A thread that copies.
     WaitsForCopies: "waits for memory to be written that it is to copy, or for a read to begin",
+    /// A thread of a copier.
+    WaitsForOrders: "waits for an order to copy to or from the memory of a device",
     /// A thread that closes connections.
     WaitsForClosed: "waits for connections to close",
     /// A thread that connects.

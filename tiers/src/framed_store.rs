@@ -6,7 +6,7 @@
 
 use crate::mover::TierEvent;
 use crate::mover_thread::{Direction, Events, Move, MoveKind, Order, StoreOutcome, Waiting};
-use crate::records::{Records, Spot};
+use crate::records::{Records, Spot, host};
 use crate::store_error::StoreError;
 use domain::{BlockHash, GroupId, SeqKey};
 use kv_manager::tiers::header::HEADER;
@@ -206,7 +206,11 @@ impl<S: Store> FramedStore<S> {
             if let MoveKind::Write(write) = &one.kind {
                 // SAFETY: the frame has room for the record of any group, and no other move has it. The core keeps
                 // the block as it is until this write has ended.
-                unsafe { self.records.put(write, self.spot(frame)) };
+                if let Err(why) = unsafe { self.records.put(write, self.spot(frame)) } {
+                    tracing::warn!(tier = self.name, place = ?write.place, %why, "a record is not written");
+                    self.events.tell(one.failed());
+                    continue;
+                }
             }
             let len = S::RECORD_AT + self.records.len(one.place().slot.group);
             match self.store.begin(&one.kind, (frame * self.frame_bytes) as u64, len) {
@@ -400,7 +404,7 @@ impl<S: Store> FramedStore<S> {
         debug_assert!(self.frame_bytes >= S::RECORD_AT + self.records.len_max());
         // SAFETY: the memory has so many frames, of so many bytes.
         unsafe {
-            let header = self.memory.as_ptr().add(frame * self.frame_bytes);
+            let header = host(&*self.memory).add(frame * self.frame_bytes);
             Spot { header, record: header.add(S::RECORD_AT) }
         }
     }

@@ -192,8 +192,13 @@ impl Work {
         match kind {
             MoveKind::Write(write) => {
                 // SAFETY: the core keeps the block as it is until this write has ended.
-                unsafe { self.slab.put(&self.records, write) };
-                (WriteEnd::Written, ReadEnd::Unread)
+                match unsafe { self.slab.put(&self.records, write) } {
+                    Ok(()) => (WriteEnd::Written, ReadEnd::Unread),
+                    Err(why) => {
+                        tracing::warn!(tier = self.name, place = ?write.place, %why, "a record is not written");
+                        (WriteEnd::Failed, ReadEnd::Unread)
+                    }
+                }
             }
             MoveKind::Land(_, lift, record) => {
                 self.slab.land(&self.records, lift.to.slot, record);

@@ -1,13 +1,16 @@
 //! Records on their way between blocks of the device and a tier. They are encoded as their layout says and get a header
 //! on the way down. On the way up they are verified before they are decoded. [`domain::encoding`] encodes and decodes,
-//! on the thread of a tier.
+//! on the thread of a tier; out of memory of a device and into it, on one of its copier, which the tier's waits for.
 
-use domain::{BlockHash, BlockRef, GroupId, KvLayout};
+use domain::{BlockHash, BlockRef, Encoding, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, HeaderError, RecordHeader};
 use kv_manager::tiers::{TierLift, TierRead, TierWrite};
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use transport::{Memory, checksum, decode_summed, encode_summed};
+use transport::{
+    CopyError, CopyOrder, DevicePlace, Frame, Memory, Place, PoolRange, SumOf, checksum, decode_summed, encode_summed,
+};
 
 /// A record on its way between two tiers, as both store it: its header, then its bytes. Both were verified.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,6 +43,15 @@ pub(super) enum RecordError {
     /// Its bytes are damaged.
     #[error("its bytes do not match its checksum")]
     Checksum,
+    /// The pool is memory of a device, which its bytes do not reach.
+    #[error("it does not get from the device or to it: {0}")]
+    Device(CopyError),
+}
+
+impl From<CopyError> for RecordError {
+    fn from(error: CopyError) -> Self {
+        if error == CopyError::Checksum { Self::Checksum } else { Self::Device(error) }
+    }
 }
 
 /// The device's pools, and what records of them look like.
@@ -47,6 +59,13 @@ pub(super) struct Records {
     pools: Vec<Arc<dyn Memory>>,
     layout: KvLayout,
     fingerprint: u64,
+    /// What records go through between memory of a device and their spots; there from the first one on.
+    frame: Cell<Option<Frame>>,
+}
+
+/// Returns the first byte of memory of a tier's own, which is the host's.
+pub(super) fn host(memory: &dyn Memory) -> *mut u8 {
+    memory.place().host().expect("a tier's own memory is the host's")
 }
 
 /// Where the header and the bytes of a record lie in memory.
@@ -60,7 +79,7 @@ pub(super) struct Spot {
 
 impl Records {
     pub(super) fn new(layout: &KvLayout, pools: Vec<Arc<dyn Memory>>) -> Self {
-        Self { pools, layout: layout.clone(), fingerprint: layout.records_fingerprint() }
+        Self { pools, layout: layout.clone(), fingerprint: layout.records_fingerprint(), frame: Cell::default() }
     }
 
     /// Returns the bytes of a record of the group, as tiers store it.
@@ -73,19 +92,34 @@ impl Records {
         (0..self.layout.groups.len()).map(|group| self.layout.stored_bytes(group)).max().unwrap_or(0)
     }
 
-    /// Encodes the block's record into the spot, with its header.
+    /// Encodes the block's record into the spot, with its header. Errors: it does not leave its device. Then the spot
+    /// has what it had.
     ///
     /// # Safety
     ///
     /// The spot is the caller's alone and has room for the record. Nobody writes the block until its write has ended.
-    pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) {
-        let (block, len) = (self.block(write.block), self.len(write.block.group));
+    pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) -> Result<(), RecordError> {
+        let (pool, range, len) = (self.pool(write.block), self.range(write.block), self.len(write.block.group));
         // SAFETY: as the caller says.
-        let (block, record) = unsafe { (&*block, std::slice::from_raw_parts_mut(spot.record, len)) };
-        let checksum = encode_summed(&self.layout, usize::from(write.block.group.0), block, record);
+        let record = unsafe { std::slice::from_raw_parts_mut(spot.record, len) };
+        let checksum = match pool.place() {
+            Place::Host(first) => {
+                // SAFETY: the block is inside the pool; for the rest, as the caller says.
+                let block = unsafe { std::slice::from_raw_parts(first.add(range.at as usize), range.len) };
+                encode_summed(&self.layout, usize::from(write.block.group.0), block, record)
+            }
+            Place::Device(device) => {
+                let order = self.order(device, write.block.group, range)?;
+                let copied = device.copier.gather(order).wait()?;
+                record.copy_from_slice(&copied.frame[..copied.bytes]);
+                self.frame.set(Some(copied.frame));
+                copied.sum
+            }
+        };
         let header = RecordHeader { checksum, ..self.header(write.block.group, write.hash) };
         // SAFETY: as the caller says.
         unsafe { std::ptr::copy_nonoverlapping(header.encode().as_ptr(), spot.header, HEADER) };
+        Ok(())
     }
 
     /// Decodes the record that lies at the spot into the read's block. Errors: it is not the right one. Then the
@@ -99,9 +133,22 @@ impl Records {
         // SAFETY: as the caller says.
         let sum = self.sum(read.block.group, read.hash, unsafe { &*spot.header.cast() })?;
         // SAFETY: as the caller says.
-        let (record, block) = unsafe { (std::slice::from_raw_parts(spot.record, len), &mut *self.block(read.block)) };
-        if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
-            return Err(RecordError::Checksum);
+        let record = unsafe { std::slice::from_raw_parts(spot.record, len) };
+        let range = self.range(read.block);
+        match self.pool(read.block).place() {
+            Place::Host(first) => {
+                // SAFETY: the block is inside the pool; for the rest, as the caller says.
+                let block = unsafe { std::slice::from_raw_parts_mut(first.add(range.at as usize), range.len) };
+                if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
+                    return Err(RecordError::Checksum);
+                }
+            }
+            Place::Device(device) => {
+                let mut order = self.order(device, read.block.group, range)?;
+                order.frame[..len].copy_from_slice(record);
+                let copied = device.copier.scatter(order, sum).wait()?;
+                self.frame.set(Some(copied.frame));
+            }
         }
         Ok(())
     }
@@ -150,13 +197,25 @@ impl Records {
         RecordHeader { group, hash, fingerprint: self.fingerprint, len: self.len(group) as u64, checksum: 0 }
     }
 
-    /// Returns the bytes of a block.
-    fn block(&self, block: BlockRef) -> *mut [u8] {
-        let group = usize::from(block.group.0);
-        let (pool, len) = (&self.pools[group], self.layout.record_bytes(group));
+    fn pool(&self, block: BlockRef) -> &dyn Memory {
+        &*self.pools[usize::from(block.group.0)]
+    }
+
+    /// Returns where a block is in its pool.
+    fn range(&self, block: BlockRef) -> PoolRange {
+        let len = self.layout.record_bytes(usize::from(block.group.0));
         let begin = block.block.0 as usize * len;
-        assert!(begin + len <= pool.len(), "{block:?} is not in its pool");
-        // SAFETY: it is inside, as was just seen.
-        std::ptr::slice_from_raw_parts_mut(unsafe { pool.as_ptr().add(begin) }, len)
+        assert!(begin + len <= self.pool(block).len(), "{block:?} is not in its pool");
+        PoolRange { at: begin as u64, len }
+    }
+
+    /// Returns an order to copy a block of the group, as tiers store it, by way of a frame with room for any record.
+    /// Errors: there is no memory for a frame.
+    fn order(&self, device: DevicePlace<'_>, group: GroupId, range: PoolRange) -> Result<CopyOrder, RecordError> {
+        let frame = self.frame.take().map_or_else(|| device.copier.frame(self.len_max()), Ok);
+        let frame = frame.map_err(CopyError::from)?;
+        let is_encoded = self.layout.encoding != Encoding::Exact;
+        let part = is_encoded.then(|| self.layout.part(usize::from(group.0)));
+        Ok(CopyOrder { frame, ranges: vec![range], part, sum: SumOf::Frame, waker: None })
     }
 }

@@ -4,7 +4,7 @@
 //! What is deliberately absent: requests and answers of the lane `tcp`. Their heads have one length, which is there as
 //! a whole before it is read, so reading a field of them cannot fail.
 
-use crate::memory::RegionId;
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
 

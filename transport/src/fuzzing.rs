@@ -9,12 +9,14 @@ use crate::lanes::rdma::fuzzing::{exchange, seeds as exchange_seeds};
 use crate::lanes::rdma::fuzzing_ends as rdma_ends;
 use crate::lanes::tcp::fuzzing::{seeds as wire_seeds, wire};
 use crate::lanes::tcp::fuzzing_ends::{owner, owner_seeds, reader, reader_seeds};
-use crate::memory::RegionId;
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::control::channel::Channel;
 use crate::net::control::fuzzing::{connected, seeds as control_seeds, serving};
-use crate::net::control::hello::{Identity, Introduction, Purpose, Region, VERSIONS, check_opening, opening};
+use crate::net::control::hello::{
+    Identity, Introduction, Purpose, Region, RegionPlace, VERSIONS, check_opening, opening,
+};
 use crate::net::socket::Socket;
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
 use input::{frame, known, pair, said};
@@ -107,7 +109,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues]
         .map(|purpose| frame(3, &Introduction { purpose, from: known(), to, fingerprint: LAYOUT }.encode()));
     let (challenge, identity) = (opening([6; 32]), Identity { who: to, fingerprint: LAYOUT }.encode());
-    let region = Region { id: RegionId(7), len: 1 << 40, offset: Some(4096) }.encode();
+    let region = Region { id: RegionId(7), len: 1 << 40, place: RegionPlace::File(4096) }.encode();
     let [asked, asked_encoded, answered] = wire_seeds();
     let mut seeds = vec![
         ("control", introductions.concat()),

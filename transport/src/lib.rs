@@ -9,10 +9,10 @@ mod fields;
 #[doc(hidden)]
 pub mod fuzzing;
 mod lanes;
-mod memory;
 mod net;
 mod planted_bugs;
 mod random;
+mod regions;
 mod speed;
 mod storage;
 mod transfer;
@@ -29,17 +29,17 @@ pub use agent::rdma::RdmaError;
 pub use agent::start_error::AgentStartError;
 pub use bounded_thread::{BoundedThread, Late};
 pub use failure::{Failure, Fault};
+pub use kv_memory::{
+    Copier, CopyError, CopyOrder, DeviceId, DevicePlace, Exports, Frame, GuardedMemory, Memory, Place, PoolRange,
+    PrivateMemory, SealedMemory, SumOf, Ticket, checksum, copy_racing_cached, decode_record, decode_summed,
+    encode_record, encode_summed,
+};
 pub use lanes::local::Hub;
 pub use lanes::rails::RailFault;
 pub use lanes::rdma::{RdmaLibraryError, rdma_library};
-pub use lanes::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, WhyPassed};
-pub use memory::checksum::checksum;
-pub use memory::copy::copy_racing_cached;
-pub use memory::encoding::{decode_record, decode_summed, encode_record, encode_summed};
-pub use memory::private::PrivateMemory;
-pub use memory::sealed::SealedMemory;
-pub use memory::{DeregisterError, DeviceMemory, Memory, RegionId};
+pub use lanes::{Lane, LaneParseError, LaneStatus, PassedOver, Probe, Staging, WhyPassed};
 pub use net::tls::{TLS_NAME, Tls, TlsError};
+pub use regions::{DeregisterError, RegionId};
 pub use storage::files::{
     Direction, FILE_ALIGN, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FilePrepareError,
     FileReport, FileSpec, FileStatus, FileTransfer, FileWay,

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
     Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover, FileSpec,
-    FileTransfer, Memory, PostError, RegionId, SealedMemory, TransferId, TransferState,
+    FileTransfer, PostError, RegionId, SealedMemory, TransferId, TransferState,
 };
 
 /// Nothing takes nearly as long.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use transport::{
-    DeviceMemory, Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId,
-    FileMover, FilePrepareError, FileSpec, FileWay, Memory, PostError, RegionId, SealedMemory, TransferId,
-    TransferState,
+    Direction, FILE_ALIGN, Failure, FileBatch, FileConfig, FileCopy, FileEnd, FileError, FileId, FileMover,
+    FilePrepareError, FileSpec, FileWay, GuardedMemory, PostError, RegionId, SealedMemory, TransferId, TransferState,
 };
 
 /// Nothing takes nearly as long.
@@ -89,24 +88,6 @@ impl Bench {
         let words: Vec<u64> = self.words(unit).map(|word| unsafe { word.read() }).collect();
         assert!(words.iter().all(|word| *word == words[0]), "unit {unit} is of one piece");
         words[0]
-    }
-}
-
-/// Memory of a device.
-struct Elsewhere;
-
-// SAFETY: it is said to be a device's, so nobody touches what is at its address.
-unsafe impl Memory for Elsewhere {
-    fn as_ptr(&self) -> *mut u8 {
-        std::ptr::without_provenance_mut(1 << 20)
-    }
-
-    fn len(&self) -> usize {
-        4 * UNIT as usize
-    }
-
-    fn device(&self) -> Option<DeviceMemory<'_>> {
-        Some(DeviceMemory::Peer)
     }
 }
 
@@ -296,7 +277,7 @@ fn what_does_not_fit_is_refused() {
     let mut wrong = batch(&[(0, 0)]);
     wrong.copies[0].file = u64::MAX - 1;
     assert!(matches!(prepare(wrong), Some(FilePrepareError::OutOfBounds { .. })));
-    let elsewhere = bench.mover.register(Arc::new(Elsewhere));
+    let elsewhere = bench.mover.register(Arc::new(GuardedMemory::new(4 * UNIT as usize, None).expect("memory")));
     assert_eq!(prepare(FileBatch { memory: elsewhere, ..batch(&[(0, 0)]) }), Some(FilePrepareError::Device(elsewhere)));
     for (file, memory, len) in [(512, 0, 4096), (0, 512, 4096), (0, 0, 4000)] {
         let copy = FileCopy { file, memory };

@@ -1,7 +1,6 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::config::{INBOX_AGENT_BYTES_MAX, INBOX_BYTES_MAX};
-use crate::memory::Pool;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
 use domain::KvLayout;
@@ -119,7 +118,8 @@ impl Inbox {
 
     /// The worker as its tiers see it, with the pools of `device`, which have this layout.
     pub fn tier_owner(&self, device: &dyn Device, layout: &KvLayout) -> TierOwner {
-        let (pools, input) = (Pool::all(device, layout), self.input());
+        let pools = (0..layout.groups.len()).map(|group| device.pool(group)).collect();
+        let input = self.input();
         let failure = input.failure.clone();
         TierOwner { pools, failure, events: Arc::new(move |event| input.tier_event(event)) }
     }

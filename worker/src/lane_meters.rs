@@ -122,7 +122,8 @@ impl LaneMeters {
     /// Describes the lanes that this worker, of that name, takes. `speed` is what reading from a peer costs now.
     pub(crate) fn lanes(&self, name: &str, speed: impl Fn(WorkerId) -> Option<Probe>) -> Vec<admin::Lane> {
         let lane = |(&peer, taken): (&WorkerId, &Taken)| {
-            let LaneStatus { peer: peer_name, lane, tls, probe, expected_bytes_per_s, passed_over, .. } = &taken.status;
+            let LaneStatus { peer: peer_name, lane, tls, staging, probe, expected_bytes_per_s, passed_over, .. } =
+                &taken.status;
             let probe = speed(peer).unwrap_or(*probe);
             let passed_over = passed_over.iter();
             admin::Lane {
@@ -132,6 +133,7 @@ impl LaneMeters {
                 peer_name: peer_name.clone(),
                 lane: lane.name().to_owned(),
                 encrypted: *tls,
+                staged: if staging.is_some() { staging.to_string() } else { String::new() },
                 bytes_per_s: probe.bytes_per_s,
                 latency_s: probe.latency_s,
                 expected_bytes_per_s: *expected_bytes_per_s,
@@ -182,6 +184,7 @@ mod tests {
             lane: Lane::Tcp,
             tls: life.is_multiple_of(2),
             encoding: Encoding::Exact,
+            staging: transport::Staging::default(),
             probe: Probe { bytes_per_s: 1e9, latency_s: 1e-5 },
             expected_bytes_per_s: None,
             passed_over: vec![

@@ -11,7 +11,6 @@ mod lane_meters;
 mod loading;
 mod machine;
 mod measured_rates;
-mod memory;
 mod meters;
 mod migration;
 mod offers;

@@ -4,7 +4,6 @@ use crate::clock::Clock;
 use crate::config::{TRANSFERS_MAX, WorkerConfig};
 use crate::inbox::{Events, Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
-use crate::memory::Pool;
 use crate::role::MakeRole;
 use domain::session::Role;
 use engine::device::Device;
@@ -94,8 +93,8 @@ pub fn join(
     let sink = inbox.input();
     let agent = AgentConfig { failure: inbox.input.failure().clone(), ..agent };
     let agent = Agent::start(hub, agent, device.progress(), Box::new(move |event| sink.agent(event)))?;
-    for pool in Pool::all(device, &config.layout) {
-        agent.register(pool);
+    for group in 0..config.layout.groups.len() {
+        agent.register(device.pool(group));
     }
     agent.check_required()?;
     Ok(agent)

@@ -309,6 +309,9 @@ tree! {
         /// Steps that the device has at once, 1 or 2. With 2, the next step is planned while one runs, so that the
         /// device does not wait for the host in between. Texts are the same.
         steps_in_flight: u32 = 2,
+        /// For tests: the memory of the KV pools is as a device's. Only the engine and its copier may touch it, and any
+        /// other access ends the process. Workers of other processes read it over `tcp`. Texts are the same.
+        guarded_pools: bool = false,
     }
     /// The device `sim`: it takes as long as a model on a card would, and its texts mean nothing.
     sim: Sim {

@@ -167,8 +167,8 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
     Ok(match &model.engine {
         Engine::Cpu(weights) => {
             let threads = if config.engine.threads == 0 { cores() } else { config.engine.threads };
-            let (pinning, isa) = (pinning(config, reach), Isa::best());
-            Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, pinning, isa })?)
+            let (pinning, guarded, isa) = (pinning(config, reach), config.engine.guarded_pools, Isa::best());
+            Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, pinning, guarded, isa })?)
         }
         Engine::Sim(cost, vocabulary) => {
             let (cost, percent) = (*cost, config.sim.speed_percent);
@@ -181,6 +181,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
                 adapters: Vec::new(),
                 course: Box::new(course),
                 torn: Arc::default(),
+                guarded: config.engine.guarded_pools,
                 describe: match percent {
                     0 => format!("{} without waiting", config.sim.preset),
                     _ => format!("{} at {percent}% of its speed", config.sim.preset),

@@ -6,6 +6,7 @@ use super::error::CpuError;
 use super::kernels::{kept_numbers, queries_max};
 use super::memory::{Arena, Memory};
 use super::model::CpuModel;
+use super::progress::Progress;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::step::{Engine, FailureSlot, SampleSlot, ScoreSlot, SpanFailure, Step, StepContext};
@@ -21,7 +22,7 @@ use crate::pool::Pool;
 use crate::sampling::Sampler;
 use crate::timed::Timed;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, StepOutput};
-use domain::{KvLayout, ProgressWord, Token};
+use domain::{KvLayout, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ impl Leader {
         isa: Isa,
         pools: Vec<Arc<Pool>>,
         thread_pool: ThreadPool,
-        progress: ProgressWord,
+        progress: Progress,
         taps: Taps,
     ) -> Result<Self, CpuError> {
         let spec = model.spec();
@@ -142,7 +143,7 @@ impl Leader {
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
             // A reader of what was copied waits for the whole step.
-            engine.progress.raise(plan.step, (engine.layers.len() - 1) as u16);
+            engine.progress.written(plan.step, (engine.layers.len() - 1) as u16);
             *in_kernels = step.in_kernels;
             previous.clear();
             return Ok(Outputs::default());

@@ -23,6 +23,7 @@ mod model;
 mod numa;
 mod packed;
 mod plan;
+mod progress;
 mod rotary;
 mod simd;
 mod step;
@@ -51,7 +52,9 @@ use crate::pool::Pool;
 use crate::timed::OperationTap;
 use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{KvKind, KvLayout, ProgressWord, StepId};
+use kv_memory::Memory;
 use leader::Leader;
+use progress::Progress;
 use std::sync::{Arc, Once};
 use taps::Taps;
 use thread_pool::THREADS_MAX;
@@ -67,6 +70,9 @@ pub struct CpuConfig {
     pub threads: usize,
     /// Whether they stay on processors of their own.
     pub pinning: Pinning,
+    /// Whether its pools are as a device's that the host cannot touch ([`GuardedMemory`](kv_memory::GuardedMemory)).
+    /// Then it stores its progress word as a device does.
+    pub guarded: bool,
     /// Instruction set of the kernels. It makes a difference to the last bits of bf16 models alone.
     pub isa: Isa,
 }
@@ -75,7 +81,7 @@ pub struct CpuConfig {
 pub struct CpuDevice {
     leader: PlanThread,
     pools: Vec<Arc<Pool>>,
-    progress: ProgressWord,
+    progress: Progress,
     taps: Taps,
     description: String,
 }
@@ -83,13 +89,17 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// A device that runs `model`. Its memory is mapped here, and touched when it is used.
     pub fn new(model: Arc<CpuModel>, config: CpuConfig) -> Result<Self, CpuError> {
-        let CpuConfig { layout, limits, threads, pinning, isa } = config;
+        let CpuConfig { layout, limits, threads, pinning, guarded, isa } = config;
         check_config(&model, &layout, &limits, threads)?;
         let host = numa::host();
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
-            let memory = Pool::new(bytes).map_err(|source| CpuError::Memory { what: "KV blocks", bytes, source })?;
+            let memory = Pool::new(bytes, layout.part(group), guarded).map_err(|source| CpuError::Memory {
+                what: "KV blocks",
+                bytes,
+                source,
+            })?;
             numa::interleave(memory.as_ptr(), memory.len(), &host.memory_nodes());
             pools.push(Arc::new(memory));
         }
@@ -104,14 +114,15 @@ impl CpuDevice {
         );
         let (leaders, settled) = (places.threads[0].clone(), Once::new());
         let thread_pool = ThreadPool::new(places.threads, "baton-cpu").map_err(CpuError::Threads)?;
-        let (progress, taps) = (ProgressWord::new(), Taps::default());
+        let (progress, taps) = (Progress::new(guarded).map_err(CpuError::Threads)?, Taps::default());
         let checker = Checker::new(layout.clone(), limits.clone(), spec.vocab);
         let mut leader =
             Leader::new(model, layout, &limits, isa, pools.clone(), thread_pool, progress.clone(), taps.clone())?;
 
+        let stored = progress.clone();
         let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| {
             settled.call_once(|| numa::settle(&leaders));
-            leader.execute(submitted)
+            stored.during(|| leader.execute(submitted))
         });
         let leader = leader.map_err(CpuError::Threads)?;
         Ok(Self { leader, pools, progress, taps, description })
@@ -205,10 +216,10 @@ impl Device for CpuDevice {
     }
 
     fn progress(&self) -> ProgressWord {
-        self.progress.clone()
+        self.progress.word().clone()
     }
 
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
         self.pools[group].clone()
     }
 

@@ -97,8 +97,7 @@ fn set_interleaved(start: *mut u8, bytes: usize, nodes: &[usize]) -> io::Result<
 mod tests {
     use super::super::cpu_topology::Pinning;
     use super::*;
-    use crate::device::PoolMemory;
-    use crate::pool::Pool;
+    use kv_memory::{Memory, SealedMemory};
 
     #[test]
     fn a_thread_stays_where_it_is_told_to() {
@@ -138,7 +137,7 @@ mod tests {
 
     #[test]
     fn pages_are_dealt_over_nodes_or_it_is_known_why_not() {
-        let pool = Pool::new(1 << 20).expect("memory");
+        let pool = SealedMemory::new("test", 1 << 20).expect("memory");
         match set_interleaved(pool.as_ptr(), pool.len(), &[0]) {
             Ok(()) => {
                 let maps = fs::read_to_string("/proc/self/numa_maps").expect("the kernel knows of nodes");

@@ -9,6 +9,7 @@ use super::batch::{Batch, InputRow, LogitsRow, MicroBatch, sampled};
 use super::kernels::{self, CacheRow, CapRow, Form, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
+use super::progress::Progress;
 use super::rotary::RotaryTables;
 use super::simd::Isa;
 use super::taps::Taps;
@@ -22,7 +23,7 @@ use crate::pool::Pool;
 use crate::sampling::{SampleError, Sampler};
 use crate::spec::ModelSpec;
 use domain::plan::{BlockCopy, Sampled, Span, StepPlan, TokenLogprobs};
-use domain::{KvLayout, ProgressWord, Token};
+use domain::{KvLayout, Token};
 use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -61,7 +62,7 @@ pub(super) struct Engine {
     pub(super) hidden: Memory,
     /// One for each thread.
     pub(super) samplers: Vec<Mutex<Sampler>>,
-    pub(super) progress: ProgressWord,
+    pub(super) progress: Progress,
     pub(super) taps: Taps,
 }
 
@@ -449,7 +450,7 @@ impl Ops for Step<'_> {
 
     fn kv_written(&mut self, layer: u16) -> OpsResult {
         let step = self.context.plan.step;
-        self.context.engine.progress.raise(step, layer);
+        self.context.engine.progress.written(step, layer);
         tracing::trace!(target: "timeline", step = step.0, layer, "layer written");
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
 use domain::plan::{Mask, Outputs, StepOutput, StepPlan};
 use domain::{Adapter, KvLayout, ProgressWord, StepId};
+use kv_memory::Memory;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,8 @@ pub struct SimConfig {
     /// Counts slots that were read though their words did not belong together: always 0 where everybody keeps to the
     /// rules.
     pub torn: Arc<AtomicU64>,
+    /// Whether its pools are as a device's that the host cannot touch ([`GuardedMemory`](kv_memory::GuardedMemory)).
+    pub guarded: bool,
     /// What it simulates, in words.
     pub describe: String,
 }
@@ -78,7 +81,7 @@ pub struct SimDevice {
 impl SimDevice {
     /// Makes a device with pools of its own. Their memory is mapped here, and touched when it is used.
     pub fn new(config: SimConfig) -> Result<Self, SimError> {
-        let SimConfig { layout, limits, vocabulary, adapters, course, torn, describe } = config;
+        let SimConfig { layout, limits, vocabulary, adapters, course, torn, guarded, describe } = config;
         if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
             let reason = format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len());
             return Err(SimError::Config(reason));
@@ -86,7 +89,9 @@ impl SimDevice {
         let mut pools = Vec::with_capacity(limits.blocks.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
             let bytes = layout.record_bytes(group) * blocks as usize;
-            pools.push(Arc::new(Pool::new(bytes).map_err(|source| SimError::Memory { bytes, source })?));
+            pools.push(Arc::new(
+                Pool::new(bytes, layout.part(group), guarded).map_err(|source| SimError::Memory { bytes, source })?,
+            ));
         }
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let mut checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
@@ -139,7 +144,7 @@ impl Device for SimDevice {
         self.progress.word().clone()
     }
 
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
         self.pools[group].clone()
     }
 

@@ -78,6 +78,8 @@ pub struct Lane {
     pub expected_bytes_per_s: ::core::option::Option<f64>,
     #[prost(message, repeated, tag = "10")]
     pub passed_over: ::prost::alloc::vec::Vec<PassedOver>,
+    #[prost(string, tag = "11")]
+    pub staged: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,8 +1,8 @@
 //! Memory of a KV pool. Outlives its worker as long as somebody reads from it, as mapped memory does.
 
 use engine::device::PoolMemory;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use transport::{Memory, Place};
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
@@ -26,16 +26,19 @@ impl Pool {
 }
 
 // SAFETY: the words are never exchanged or resized, and atomics may be written through a shared reference.
-unsafe impl PoolMemory for Pool {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr().cast_mut().cast()
+unsafe impl Memory for Pool {
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.as_ptr())
     }
 
     fn len(&self) -> usize {
         self.0.len() * WORD
     }
+}
 
-    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
-        None
+// SAFETY: as above.
+unsafe impl PoolMemory for Pool {
+    fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
     }
 }

@@ -10,13 +10,13 @@ use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
 use domain::{Adapter, KvLayout, ProgressWord, SeqKey, WorkerId};
-use engine::device::{Device, DeviceLimits, PoolMemory, STEPS_IN_FLIGHT_MAX, SubmitError};
+use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX, SubmitError};
 use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use transport::{Lane, PostError, ReadBatch, SendError, TransferId};
+use transport::{Lane, Memory, PostError, ReadBatch, SendError, TransferId};
 use worker::{ReadError, SessionSend, Transport};
 
 /// What a machine asked for.
@@ -225,7 +225,7 @@ impl Device for Card {
         self.progress.clone()
     }
 
-    fn pool(&self, group: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
         self.pools[group].clone()
     }
 

@@ -29,7 +29,7 @@ use proto::admin::{Message, PrefixOutcome, WorkerAnswer, worker_answer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{AgentEvent, Lane, LaneStatus, Probe};
+use transport::{AgentEvent, Lane, LaneStatus, Probe, Staging};
 use worker::{Inbound, Machine, SessionId, WorkerConfig};
 
 /// Events that a loop handles before its next turn.
@@ -278,6 +278,7 @@ impl World {
                     lane: Lane::Tcp,
                     tls: false,
                     encoding: Encoding::Exact,
+                    staging: Staging::default(),
                     probe,
                     expected_bytes_per_s: None,
                     passed_over: Vec::new(),

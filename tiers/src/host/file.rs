@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use transport::Memory;
+use transport::{Memory, Place};
 
 /// What names of slabs end with.
 pub(super) const SUFFIX: &str = ".slab";
@@ -198,6 +198,11 @@ impl SlabFile {
         Some((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).ok()?))
     }
 
+    /// Returns the first byte.
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
     /// Returns whether this value holds the lock.
     pub(super) fn is_held(&self) -> bool {
         self.held
@@ -208,8 +213,8 @@ impl SlabFile {
 // was made here; what others made is only read. Such a file has no seals: processes of one user trust each other
 // not to cut them.
 unsafe impl Memory for SlabFile {
-    fn as_ptr(&self) -> *mut u8 {
-        self.base
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.base)
     }
 
     fn len(&self) -> usize {

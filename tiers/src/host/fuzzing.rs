@@ -5,7 +5,7 @@ use super::neighbour::{Found, Neighbour};
 use super::shape::{ENTRY, HEAD, HEADER_AT, Shape};
 use super::view::View;
 use crate::mover_thread::now;
-use crate::records::{Records, Spot};
+use crate::records::{Records, Spot, host};
 use domain::{BlockHash, BlockId, BlockRef, Dtype, Encoding, GroupId, KvGroup, KvKind, KvLayout, ModelLayout};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead};
@@ -59,7 +59,7 @@ pub fn slab(path: &Path) {
         if let Ok(ReadEnd::Good) = unsafe { neighbour.read(&records, &read, spot) } {
             let pool = &pools[usize::from(group.0)];
             // SAFETY: nobody writes the pool any more.
-            let bytes = unsafe { std::slice::from_raw_parts(pool.as_ptr(), pool.len()) };
+            let bytes = unsafe { std::slice::from_raw_parts(host(&**pool), pool.len()) };
             let header = frame.first_chunk().and_then(|header| RecordHeader::decode(header).ok());
             assert_eq!(header.map(|header| header.checksum), Some(checksum(bytes)), "{group} {hash:?}");
         }

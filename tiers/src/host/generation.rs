@@ -15,13 +15,14 @@ pub(super) fn now(word: &AtomicU64) -> u64 {
 }
 
 /// Has a slot written, by the one thread that does.
-pub(super) fn change(generation: &AtomicU64, write: impl FnOnce()) {
+pub(super) fn change<T>(generation: &AtomicU64, write: impl FnOnce() -> T) -> T {
     let changed = generation.load(Ordering::Relaxed) | 1;
     // Who sees anything of what follows sees the odd generation too, and who sees the even one sees all of it.
     generation.store(changed, Ordering::Relaxed);
     fence(Ordering::Release);
-    write();
+    let written = write();
     generation.store(changed + 1, Ordering::Release);
+    written
 }
 
 /// Has a slot looked at. Whether it was in the generation `seen`, which is an even one, all the time; otherwise

@@ -5,7 +5,7 @@ use super::generation;
 use super::shape::{CHANGES_AT, HEAD, HEADER_AT, Shape, slot_bytes};
 use super::{HostConfig, HostError};
 use crate::mover::SLOTS_MIN;
-use crate::records::{Record, RecordError, Records, Spot};
+use crate::records::{Record, RecordError, Records, Spot, host};
 use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Slab {
         }
         // SAFETY: the part is inside the memory, and keeps its bytes.
         let paged = unsafe {
-            let part = self.memory.as_ptr().add(self.paged).cast();
+            let part = host(&*self.memory).add(self.paged).cast();
             rustix::mm::madvise(part, len, rustix::mm::Advice::LinuxPopulateWrite)
         };
         // Before Linux 5.14 it is not known, and with too little memory it fails: then pages are found as records come.
@@ -72,14 +72,14 @@ impl Slab {
         self.memory.clone()
     }
 
-    /// Puts a record into its slot.
+    /// Puts a record into its slot. Errors: it does not leave its device; the slot has what it had.
     ///
     /// # Safety
     ///
     /// As of [`Records::put`], for the block.
-    pub(super) unsafe fn put(&mut self, records: &Records, write: &TierWrite) {
+    pub(super) unsafe fn put(&mut self, records: &Records, write: &TierWrite) -> Result<(), RecordError> {
         // SAFETY: the spot is this value's alone; for the block the caller speaks.
-        self.change(write.place.slot, |spot| unsafe { records.put(write, spot) });
+        self.change(write.place.slot, |spot| unsafe { records.put(write, spot) })
     }
 
     /// Puts a record that was lifted into its slot.
@@ -89,11 +89,12 @@ impl Slab {
     }
 
     /// Changes what is in a slot. The slot is inside the slab, which only this thread writes, through `&mut`.
-    fn change(&mut self, slot: Slot, put: impl FnOnce(Spot)) {
+    fn change<T>(&mut self, slot: Slot, put: impl FnOnce(Spot) -> T) -> T {
         let spot = self.spot(slot);
-        generation::change(self.word(self.shape.entry(slot)), || put(spot));
+        let put = generation::change(self.word(self.shape.entry(slot)), || put(spot));
         // After the generation: a reader that sees this word sees the generation as well.
         self.word(CHANGES_AT).fetch_add(1, Ordering::Release);
+        put
     }
 
     /// Decodes a record from its slot, if it is the right one. Errors: it is not.
@@ -110,14 +111,13 @@ impl Slab {
     fn word(&self, at: usize) -> &AtomicU64 {
         // SAFETY: the head and the entries are inside the memory, their words aligned and only ever used as atomic
         // numbers.
-        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+        unsafe { AtomicU64::from_ptr(host(&*self.memory).add(at).cast()) }
     }
 
     fn spot(&self, slot: Slot) -> Spot {
         let (entry, record) = (self.shape.entry(slot), self.shape.record(slot));
+        let first = host(&*self.memory);
         // SAFETY: both are inside the memory, which was measured out by the shape.
-        unsafe {
-            Spot { header: self.memory.as_ptr().add(entry + HEADER_AT), record: self.memory.as_ptr().add(record) }
-        }
+        unsafe { Spot { header: first.add(entry + HEADER_AT), record: first.add(record) } }
     }
 }

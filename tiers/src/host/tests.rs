@@ -3,7 +3,7 @@
 use super::shape::{CHANGES_AT, ENTRY, HEAD, HEADER_AT, MAGIC, SLOTS_AT, VERSION};
 use super::*;
 use crate::mover_thread::now;
-use crate::records::Record;
+use crate::records::{Record, host};
 use crate::rig::{Rig, TENANT, block, encoded, hash, key, layout, pools, slot};
 use domain::{Encoding, GroupId};
 use kv_manager::tiers::header::{HEADER, RecordHeader};
@@ -43,7 +43,7 @@ fn open_in(encoding: Encoding) -> (Rig, Arc<dyn Memory>) {
 fn bytes(memory: &dyn Memory, at: usize, len: usize) -> &[u8] {
     assert!(at + len <= memory.len());
     // SAFETY: it is inside, and no move is under way.
-    unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), len) }
+    unsafe { std::slice::from_raw_parts(host(memory).add(at), len) }
 }
 
 fn word(memory: &dyn Memory, at: usize) -> u64 {
@@ -138,7 +138,7 @@ fn a_byte_that_changed_is_found() {
     let each = word(&*memory, PLACES_AT + 8) as usize;
     for at in [begin + each, begin + each + 100, HEAD + ENTRY + HEADER_AT + 20] {
         // SAFETY: it is inside, and no move is under way.
-        let flip = || unsafe { *memory.as_ptr().add(at) ^= 4 };
+        let flip = || unsafe { *host(&*memory).add(at) ^= 4 };
         flip();
         assert_eq!(rig.read(slot(0, 1), block(0, 2), hash(1)), ReadEnd::Wrong, "byte {at}");
         flip();

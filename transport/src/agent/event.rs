@@ -85,6 +85,9 @@ pub enum TransferError {
     /// any more.
     #[error("the worker has failed, as its log says")]
     Failed,
+    /// A copier of an end's device copies nothing any more, as the log says.
+    #[error("a device is lost, as the log says")]
+    DeviceLost,
     /// Bytes that arrived did not match their checksum.
     #[error("the bytes do not match their checksum")]
     Corrupted,

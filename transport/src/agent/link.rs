@@ -7,11 +7,12 @@ use crate::lanes::rdma::RdmaWay;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::TcpWay;
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::speed::fair_share::FairShare;
 use crate::speed::link_speed::LinkSpeed;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
+use kv_memory::{DeviceId, Memory, Place};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,10 +66,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) fn as_ptr(&self) -> *const u8 {
+    /// Returns where it is. What is mapped must not be written.
+    pub(crate) fn place(&self) -> Place<'_> {
         match self {
-            Source::Own(memory) => memory.as_ptr(),
-            Source::Mapped(mapping) => mapping.as_ptr(),
+            Source::Own(memory) => memory.place(),
+            Source::Mapped(mapping) => Place::Host(mapping.as_ptr().cast_mut()),
         }
     }
 
@@ -144,7 +146,7 @@ impl Link {
     /// A region that this process can copy from.
     pub(crate) fn source(&self, id: RegionId) -> Option<Source> {
         match &self.way {
-            Way::Local(agent) => agent.region(id).filter(|memory| memory.device().is_none()).map(Source::Own),
+            Way::Local(agent) => agent.region(id).map(Source::Own),
             Way::Shm { regions, .. } => {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
                 regions.get(&id).cloned().flatten().map(Source::Mapped)
@@ -161,6 +163,15 @@ impl Link {
             Way::Local(_) | Way::Shm { .. } => None,
         }?;
         Some((id, self.region_len(id)?))
+    }
+
+    /// Returns the device whose memory the peer's regions are, where the host reads them nevertheless.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        match &self.way {
+            Way::Local(agent) => agent.device(),
+            Way::Tcp(way) => way.device(),
+            Way::Shm { .. } | Way::Rdma(_) => None,
+        }
     }
 
     /// Returns the bytes of a region.

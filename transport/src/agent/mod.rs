@@ -26,13 +26,14 @@ use crate::lanes::local::Hub;
 use crate::lanes::shm::progress_page::ProgressPage;
 use crate::lanes::tcp::Streams;
 use crate::lanes::{Lane, LaneStatus, Probe};
-use crate::memory::{DeregisterError, Memory, RegionId};
 use crate::net::control::Control;
+use crate::regions::{DeregisterError, RegionId};
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{PostError, PrepareError, ReadBatch};
 use crate::wake::watch::Watched;
 use domain::session::{PeerAddress, PeerInfo};
 use domain::{ProgressWord, WorkerId};
+use kv_memory::Memory;
 use std::sync::Arc;
 
 /// Reads registered memory of peers into its own, and carries small messages.

@@ -368,16 +368,17 @@ impl AgentShared {
             Some(agent) if self.config.lanes.contains(&Lane::Local) => {
                 let name = agent.config.name.clone();
                 let probe = self.hub.probe(crate::speed::probe::local);
+                let link = Link::new(&agent.known(), Way::Local(agent), &self.fair_shares);
                 let status = LaneStatus {
                     peer: name,
                     lane: Lane::Local,
                     tls: false,
                     encoding: Encoding::Exact,
+                    staging: self.staging(&link),
                     probe,
                     expected_bytes_per_s: self.config.expect_bytes_per_s,
                     passed_over: Vec::new(),
                 };
-                let link = Link::new(&agent.known(), Way::Local(agent), &self.fair_shares);
                 link.speed().promise(self.config.expect_bytes_per_s);
                 link.speed().probed(probe);
                 peer.state = State::Connected(Arc::new(link), status.clone());
@@ -467,6 +468,7 @@ enum Outcome {
 mod tests {
     use super::*;
     use crate::agent::config::AgentConfig;
+    use crate::lanes::Staging;
     use crate::lanes::tcp::TcpWay;
     use domain::session::PeerAddress;
     use std::collections::BTreeMap;
@@ -484,6 +486,7 @@ mod tests {
             lane: Lane::Tcp,
             tls: false,
             encoding: Encoding::Exact,
+            staging: Staging::default(),
             probe: crate::lanes::Probe::default(),
             expected_bytes_per_s: None,
             passed_over: Vec::new(),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::agent::config::ListenConfig;
     use crate::agent::start_error::AgentStartError;
-    use crate::memory::RegionId;
+    use crate::regions::RegionId;
     use domain::{Incarnation, WorkerId};
 
     #[test]

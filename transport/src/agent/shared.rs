@@ -11,14 +11,14 @@ use crate::agent::known_peer::KnownPeer;
 use crate::agent::link::{FairShares, Link, Way};
 use crate::agent::peers::Peers;
 use crate::agent::rdma::RdmaError;
-use crate::lanes::Lane;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};
 use crate::lanes::local::Hub;
 use crate::lanes::rails::RailFault;
 use crate::lanes::rdma::Verbs;
 use crate::lanes::tcp::{self, Streams};
-use crate::memory::{DeregisterError, Memory, RegionId, Regions};
+use crate::lanes::{Lane, Staging};
 use crate::net::control::Control;
+use crate::regions::{DeregisterError, RegionId, Regions};
 use crate::transfer::claims::Claims;
 use crate::transfer::prepared::Prepared;
 use crate::transfer::run_times::RunTime;
@@ -26,6 +26,7 @@ use crate::transfer::{PostError, Work};
 use crate::wake::watch::Watched;
 use domain::session::PeerAddress;
 use domain::{Encoding, KvPart};
+use kv_memory::{DeviceId, Memory};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -174,13 +175,23 @@ impl AgentShared {
         part.map_or(Encoding::Exact, KvPart::encoding)
     }
 
+    /// Returns the device whose memory some of its regions are.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        self.regions().all().find_map(|(_, memory)| memory.place().device()).map(|place| place.id)
+    }
+
+    /// Returns whose memory the bytes that come over a link go through host memory for.
+    pub(crate) fn staging(&self, link: &Link) -> Staging {
+        // A network card writes where it was told to, whatever that is.
+        let own = if link.lane() == Lane::Rdma { None } else { self.device() };
+        Staging { peer: link.device(), own }
+    }
+
     /// Brings who has been shown `shown` up to date: the regions that are new to it, and those that were withdrawn.
     pub(crate) fn regions_news(&self, shown: &mut BTreeSet<RegionId>) -> RegionsNews {
         let regions = self.regions();
-        // What is a device's, `rdma` tells of: no other lane reads it.
-        let ours = || regions.all().filter(|(_, memory)| memory.device().is_none());
-        let all: BTreeSet<RegionId> = ours().map(|(id, _)| id).collect();
-        let new = ours().filter(|(id, _)| !shown.contains(id));
+        let all: BTreeSet<RegionId> = regions.all().map(|(id, _)| id).collect();
+        let new = regions.all().filter(|(id, _)| !shown.contains(id));
         let news = RegionsNews {
             new: new.map(|(id, memory)| (id, memory.clone())).collect(),
             withdrawn: shown.difference(&all).copied().collect(),

@@ -7,16 +7,17 @@
 //! cores it shares nothing; without transfers it sleeps until one is posted.
 
 use crate::agent::event::{TransferError, TransferId, TransferReport};
+use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::lanes::lane_queue::{LaneQueue, Open, Orders, Posted};
-use crate::memory::copy::copy_racing;
 use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::PlanGuard;
 use crate::transfer::run_times::{RunTime, RunTimes};
 use crate::transfer::timeline::{Moment, note};
 use crate::transfer::{Batch, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
+use kv_memory::{CopyError, CopyOrder, Frame, Place, PoolRange, SumOf, copy_racing};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
@@ -35,6 +36,8 @@ const CORES_EACH: usize = 4;
 /// Copy threads of an agent, at least and at most.
 const COPY_THREADS_MIN: usize = 2;
 const COPY_THREADS_MAX: usize = 8;
+/// Bytes that go by way of a frame at once, where an end is memory of a device.
+const FRAME_BYTES: usize = 1 << 20;
 /// How long one sleeps at most when it waits for the words of more processes than one sleep can wait for.
 const CROWD_NAP: Duration = Duration::from_millis(1);
 
@@ -65,7 +68,8 @@ struct Copying {
 /// small, a gate is closed or the peer is gone.
 pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(TransferReport, Vec<RunTime>)> {
     let Work::Copies(batches) = &transfer.work else { return None };
-    if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() {
+    // A thread that waits for a copier has other work, too.
+    if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() || batches.iter().any(Batch::is_staged) {
         return None;
     }
     let gate = batches.iter().map(|batch| batch.gate).max().unwrap_or(0);
@@ -77,7 +81,9 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(Trans
         note(Moment::Begun, id, &transfer.link, || (batch.gate, batch.bytes()));
         runs.iter_mut().for_each(|runs| runs.begun(batch.gate, now().duration_since(begin)));
         for piece in 0..batch.pieces.len() {
-            copy(batch, piece, 0, batch.pieces[piece].len);
+            // It is not staged, so that no copier is asked.
+            let copied = copy(batch, piece, 0, batch.pieces[piece].len, &mut None);
+            debug_assert!(copied.is_ok());
         }
         note(Moment::Read, id, &transfer.link, || (batch.gate, batch.bytes()));
         runs.iter_mut().for_each(|runs| runs.read(batch.gate, now().duration_since(begin), batch.bytes() as u64));
@@ -89,17 +95,61 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(Trans
     Some((report, runs.map_or_else(Vec::new, RunTimes::into_list)))
 }
 
-/// Copies `len` bytes of a piece from `offset` in it, both inside of it.
-fn copy(batch: &Batch, piece: usize, offset: usize, len: usize) {
+/// Copies `len` bytes of a piece from `offset` in it, both inside of it. Where an end is memory of a device, by way of
+/// `frame`, which is made then if it is not there. Errors: of a device's copier.
+fn copy(batch: &Batch, piece: usize, offset: usize, len: usize, frame: &mut Option<Frame>) -> Result<(), CopyError> {
     let piece = &batch.pieces[piece];
     debug_assert!(offset + len <= piece.len);
-    // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the
-    // destination is the caller's own and lent to this transfer until it ends.
-    unsafe {
-        let from = batch.source.as_ptr().add(piece.from as usize + offset);
-        let to = batch.destination.as_ptr().add(piece.to as usize + offset);
-        copy_racing(from, to, len);
+    let (from, to) = (piece.from as usize + offset, piece.to as usize + offset);
+    match (batch.source.place(), batch.destination.place()) {
+        (Place::Host(source), Place::Host(destination)) => {
+            // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the
+            // destination is the caller's own and lent to this transfer until it ends.
+            unsafe { copy_racing(source.add(from), destination.add(to), len) };
+        }
+        (source, destination) => {
+            for at in (0..len).step_by(FRAME_BYTES) {
+                let part = FRAME_BYTES.min(len - at);
+                let filled = fill(frame.take(), source, from + at, part)?;
+                *frame = Some(drain(filled, destination, to + at, part)?);
+            }
+        }
     }
+    Ok(())
+}
+
+/// Copies `len` bytes from `at` in a memory to the beginning of a frame.
+fn fill(frame: Option<Frame>, source: Place<'_>, at: usize, len: usize) -> Result<Frame, CopyError> {
+    let new = |bytes| match source {
+        Place::Host(_) => Frame::new(bytes),
+        Place::Device(device) => device.copier.frame(bytes),
+    };
+    let mut frame = frame.map_or_else(|| new(FRAME_BYTES), Ok)?;
+    match source {
+        Place::Host(source) => {
+            // SAFETY: as in `copy`; the frame is this thread's own.
+            unsafe { copy_racing(source.add(at), frame.as_mut_ptr(), len) };
+            Ok(frame)
+        }
+        Place::Device(device) => Ok(device.copier.gather(whole(frame, at, len)).wait()?.frame),
+    }
+}
+
+/// Copies the first `len` bytes of a frame to a memory, from `at` in it on.
+fn drain(frame: Frame, destination: Place<'_>, at: usize, len: usize) -> Result<Frame, CopyError> {
+    match destination {
+        Place::Host(destination) => {
+            // SAFETY: as in `copy`.
+            unsafe { copy_racing(frame.as_ptr(), destination.add(at), len) };
+            Ok(frame)
+        }
+        Place::Device(device) => Ok(device.copier.scatter(whole(frame, at, len), 0).wait()?.frame),
+    }
+}
+
+/// One range, as it is.
+fn whole(frame: Frame, at: usize, len: usize) -> CopyOrder {
+    CopyOrder { frame, ranges: vec![PoolRange { at: at as u64, len }], part: None, sum: SumOf::Nothing, waker: None }
 }
 
 impl Copying {
@@ -119,11 +169,11 @@ impl Copying {
         self.batches.get(self.next.run).map(|batch| batch.gate)
     }
 
-    /// Copies what is open, up to a turn's bytes. Whether it copied anything.
-    fn advance(&mut self) -> bool {
+    /// Copies what is open, up to a turn's bytes. Whether it copied anything. Errors: of a device's copier.
+    fn advance(&mut self, frame: &mut Option<Frame>) -> Result<bool, CopyError> {
         let begin = now();
         let Self { open, batches, next } = self;
-        let (mut progress, mut left) = (open.link.progress(), TURN_BYTES);
+        let (mut progress, mut left, mut failed) = (open.link.progress(), TURN_BYTES, None);
         while let Some(batch) = batches.get(next.run).filter(|_| left > 0) {
             if batch.gate > progress {
                 progress = open.link.progress();
@@ -140,20 +190,23 @@ impl Copying {
             }
             let Cursor { piece, offset, .. } = *next;
             let len = (batch.pieces[piece].len - offset).min(left);
-            copy(batch, piece, offset, len);
+            failed = copy(batch, piece, offset, len, frame).err();
+            if failed.is_some() {
+                break;
+            }
             left -= len;
             if next.advance(len, &batch.pieces) {
                 open.note(Moment::Read, batch.gate, batch.bytes());
             }
         }
         let copied = (TURN_BYTES - left) as u64;
-        if copied > 0 {
+        if copied > 0 || failed.is_some() {
             let end = now();
             open.add_wire(end.duration_since(begin));
             open.delivered(copied);
             open.link.speed().end_copy(copied, end);
         }
-        copied > 0
+        failed.map_or(Ok(copied > 0), Err)
     }
 }
 
@@ -240,6 +293,7 @@ impl CopyThread {
         let signal = self.queue.bell();
         let wake: Arc<dyn Wake> = signal.clone();
         let mut futexes: Vec<SharedFutex> = Vec::with_capacity(SHARED_FUTEXES_MAX);
+        let mut frame = None;
         loop {
             let seen = signal.count();
             self.queue.take(orders);
@@ -253,7 +307,7 @@ impl CopyThread {
                     self.end(agent, copying, Err(TransferError::Cancelled));
                 }
             }
-            if self.round(agent, active) {
+            if self.round(agent, active, &mut frame) {
                 continue;
             }
             futexes.clear();
@@ -265,18 +319,22 @@ impl CopyThread {
     }
 
     /// Copies a share of each transfer; whether anything moved or ended.
-    fn round(&self, agent: &AgentShared, active: &mut VecDeque<Copying>) -> bool {
+    fn round(&self, agent: &AgentShared, active: &mut VecDeque<Copying>, frame: &mut Option<Frame>) -> bool {
         let mut moved = false;
         for _ in 0..active.len() {
             // It stays there while it is worked on: a panic leaves it to be ended.
             let Some(copying) = active.front_mut() else { break };
-            let gone = copying.open.link.is_gone();
-            moved |= gone || copying.advance();
-            if !gone && copying.gate().is_some() {
+            let advanced = if copying.open.link.is_gone() {
+                Err(TransferError::PeerGone)
+            } else {
+                copying.advance(frame).map_err(|error| device_lost(agent, &copying.open.link, &error))
+            };
+            moved |= advanced != Ok(false);
+            if advanced.is_ok() && copying.gate().is_some() {
                 active.rotate_left(1);
             } else if let Some(copying) = active.pop_front() {
                 moved = true;
-                self.end(agent, copying, if gone { Err(TransferError::PeerGone) } else { Ok(()) });
+                self.end(agent, copying, advanced.map(|_| ()));
             }
         }
         moved
@@ -287,6 +345,16 @@ impl CopyThread {
         self.load.fetch_sub(open.bytes, Ordering::Relaxed);
         open.end(agent, batches, 1, result);
     }
+}
+
+/// A copier of an end of this link failed: it is logged. How a transfer ends by it.
+fn device_lost(agent: &AgentShared, link: &Link, error: &CopyError) -> TransferError {
+    if *error == CopyError::Checksum {
+        return TransferError::Corrupted;
+    }
+    let (worker, peer) = (&agent.config.name, &link.name);
+    tracing::error!(worker, peer, lane = %link.lane(), %error, "bytes do not reach memory of a device, or do not leave it");
+    TransferError::DeviceLost
 }
 
 /// Asks to be woken when the peer's word is raised: by its bell, or by the word in `futexes`. `false`: the gate of

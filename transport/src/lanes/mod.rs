@@ -9,6 +9,7 @@ pub(crate) mod shm;
 pub(crate) mod tcp;
 
 use domain::Encoding;
+use kv_memory::DeviceId;
 use std::fmt;
 use std::str::FromStr;
 
@@ -105,12 +106,41 @@ pub struct LaneStatus {
     pub tls: bool,
     /// How KV comes over it.
     pub encoding: Encoding,
+    /// Whose memory is read or written by way of the host's.
+    pub staging: Staging,
     /// As measured at connect.
     pub probe: Probe,
     /// What it is expected to bring in a second: by the setting, or by what its ports promise. `None`: nothing is.
     pub expected_bytes_per_s: Option<f64>,
     /// Every lane that is faster by nature, with the reason why it was not taken.
     pub passed_over: Vec<PassedOver>,
+}
+
+/// The ends whose memory is a device's that the lane does not reach: its bytes go through host memory, by a copier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staging {
+    /// The peer's device.
+    pub peer: Option<DeviceId>,
+    /// The reader's own device.
+    pub own: Option<DeviceId>,
+}
+
+impl Staging {
+    /// Returns whether either is.
+    pub fn is_some(self) -> bool {
+        self.peer.is_some() || self.own.is_some()
+    }
+}
+
+impl fmt::Display for Staging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.peer, self.own) {
+            (None, None) => f.write_str("no"),
+            (Some(peer), None) => write!(f, "from the peer's {peer}"),
+            (None, Some(own)) => write!(f, "to this worker's {own}"),
+            (Some(peer), Some(own)) => write!(f, "from the peer's {peer} to this worker's {own}"),
+        }
+    }
 }
 
 /// A lane that was not taken, though it is faster by nature.

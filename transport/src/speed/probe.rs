@@ -2,8 +2,7 @@
 
 use crate::clock::now;
 use crate::lanes::Probe;
-use crate::memory::Memory;
-use crate::memory::copy::copy_racing;
+use kv_memory::{Memory, Place, copy_racing};
 use std::cell::UnsafeCell;
 
 /// Bytes that a probe reads at once.
@@ -28,8 +27,8 @@ impl Scratch {
 // SAFETY: the box is never exchanged or resized, its bytes may be written through a shared reference, and there
 // are no others.
 unsafe impl Memory for Scratch {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr().cast_mut().cast()
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.0.as_ptr().cast_mut().cast())
     }
 
     fn len(&self) -> usize {

@@ -14,10 +14,11 @@ use crate::agent::shared::AgentShared;
 use crate::lanes::Lane;
 use crate::lanes::rdma::ReadPlan;
 use crate::lanes::tcp::StreamPlan;
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::transfer::claims::{Claim, Claims, Range};
 use crate::transfer::prepared::{Plan, PlanGuard, Prepared};
 use domain::WorkerId;
+use kv_memory::Memory;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,6 +140,11 @@ impl Batch {
     pub(crate) fn bytes(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
+
+    /// Returns whether its bytes go by way of a frame, since an end of it is memory of a device.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.source.place().host().is_none() || self.destination.place().host().is_none()
+    }
 }
 
 /// How the bytes come.
@@ -257,9 +263,6 @@ fn check(
         let peer = Some(sources.link.peer);
         let from = sources.len(batch.source).ok_or(missing(peer, batch.source))?;
         let destination = own(batch.destination).ok_or(missing(None, batch.destination))?;
-        if destination.device().is_some() && sources.link.lane() != Lane::Rdma {
-            return Err(PrepareError::Device { region: batch.destination, lane: sources.link.lane() });
-        }
         let to = destination.len() as u64;
         let inside = |offset: u64, len: u64| offset.checked_add(batch.len as u64).is_some_and(|end| end <= len);
         let leaves = |copy: &Copy| !inside(copy.from, from) || !inside(copy.to, to);
@@ -297,7 +300,7 @@ fn claim(
     let mut ranges = Vec::with_capacity(runs.iter().map(|run| run.pieces.len()).sum());
     let mut begins: Vec<(RegionId, usize)> = Vec::new();
     for run in runs {
-        let begin = destination(run.destination)?.as_ptr().addr();
+        let begin = destination(run.destination)?.place().address() as usize;
         begins.push((run.destination, begin));
         ranges.extend(run.pieces.iter().map(|piece| {
             let begin = begin + piece.to as usize;
@@ -369,14 +372,6 @@ pub enum PrepareError {
         /// Its bytes.
         len: usize,
     },
-    /// Memory of a device as the destination, over a lane that does not reach it.
-    #[error("region {region:?} is memory of a device, into which the lane {lane} does not read")]
-    Device {
-        /// The caller's region.
-        region: RegionId,
-        /// The lane taken to the peer.
-        lane: Lane,
-    },
     /// Memory that the devices of `rdma` were not lent: it cannot be read into over that lane, which was taken for
     /// the sake of other regions.
     #[error("region {region:?} cannot be read into over rdma: its devices refused it, and this worker's log says why")]
@@ -431,9 +426,9 @@ mod tests {
     use crate::agent::link::FairShares;
     use crate::lanes::shm::peer_mapping::PeerMapping;
     use crate::lanes::shm::progress_page::{ProgressPage, ProgressView};
-    use crate::memory::sealed::SealedMemory;
     use domain::Incarnation;
     use domain::session::PeerAddress;
+    use kv_memory::SealedMemory;
     use std::os::fd::BorrowedFd;
     use std::sync::Mutex;
 

@@ -6,13 +6,14 @@ use domain::{
     Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, KvPart, ModelLayout, ProgressWord, Secret, WorkerId,
 };
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 use transport::{
-    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, Hub, Lane, ListenConfig, Memory, ReadBatch, RegionId,
-    SealedMemory, TransferId,
+    Agent, AgentConfig, AgentEvent, Completion, Copies, Copy, GuardedMemory, Hub, Lane, ListenConfig, Memory, Place,
+    ReadBatch, RegionId, SealedMemory, TransferId,
 };
 
 /// How long a test waits for what must happen. An emulated machine with Soft-RoCE may stand still for half a
@@ -48,18 +49,63 @@ pub(crate) struct Over {
     pub(crate) lane: Lane,
     pub(crate) tls: bool,
     pub(crate) encoded: bool,
+    /// Whether both ends' memory is as a device's.
+    pub(crate) guarded: bool,
+}
+
+/// Memory of an end.
+pub(crate) enum EndMemory {
+    Sealed(SealedMemory),
+    Guarded(GuardedMemory),
+}
+
+impl EndMemory {
+    /// Returns the first byte, as its owner knows it.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        match self {
+            EndMemory::Sealed(memory) => memory.as_ptr(),
+            EndMemory::Guarded(memory) => memory.as_ptr(),
+        }
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        match self {
+            EndMemory::Sealed(memory) => memory,
+            EndMemory::Guarded(memory) => memory,
+        }
+    }
+}
+
+// SAFETY: it answers what the memory that it is does.
+unsafe impl Memory for EndMemory {
+    fn place(&self) -> Place<'_> {
+        self.memory().place()
+    }
+
+    fn len(&self) -> usize {
+        self.memory().len()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.memory().file()
+    }
+
+    fn part(&self) -> Option<KvPart> {
+        self.memory().part()
+    }
 }
 
 impl From<Lane> for Over {
     fn from(lane: Lane) -> Self {
-        Self { lane, tls: false, encoded: false }
+        Self { lane, tls: false, encoded: false, guarded: false }
     }
 }
 
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |is: bool, name| if is { name } else { "" };
-        write!(f, "{}{}{}", self.lane, name(self.tls, "+tls"), name(self.encoded, "+encoded"))
+        let [tls, encoded] = [name(self.tls, "+tls"), name(self.encoded, "+encoded")];
+        write!(f, "{}{tls}{encoded}{}", self.lane, name(self.guarded, "+guarded"))
     }
 }
 
@@ -73,16 +119,21 @@ impl Over {
     }
 }
 
-/// The lanes that work here, and those that can be encrypted, or bring encoded KV, also so.
+/// The lanes that work here, and those that can be encrypted, or bring encoded KV, also so; and those that reach memory
+/// of a device by a copier, out of such memory and into it.
 pub(crate) fn ways() -> Vec<Over> {
-    let tcp = |(tls, encoded)| Over { lane: Lane::Tcp, tls, encoded };
-    lanes().into_iter().map(Over::from).chain([(true, false), (false, true), (true, true)].map(tcp)).collect()
+    let tcp = |(tls, encoded, guarded)| Over { lane: Lane::Tcp, tls, encoded, guarded };
+    let tcp =
+        [(true, false, false), (false, true, false), (true, true, false), (false, false, true), (true, true, true)]
+            .map(tcp);
+    let local = Over { guarded: true, ..Lane::Local.into() };
+    lanes().into_iter().map(Over::from).chain(tcp).chain([local]).collect()
 }
 
 pub(crate) struct End {
     pub(crate) agent: Agent,
     pub(crate) events: Receiver<AgentEvent>,
-    pub(crate) memory: Arc<SealedMemory>,
+    pub(crate) memory: Arc<EndMemory>,
     pub(crate) word: ProgressWord,
     pub(crate) info: PeerInfo,
     /// The thread that told of the last event.
@@ -119,6 +170,26 @@ pub(crate) fn end(hub: &Hub, id: WorkerId, life: u64, len: usize, change: impl F
     end_of_parts(part(), hub, id, life, len, change)
 }
 
+/// An end that takes `over` alone, and is otherwise as `change` says.
+pub(crate) fn end_over(
+    over: Over,
+    hub: &Hub,
+    id: WorkerId,
+    life: u64,
+    len: usize,
+    change: impl FnOnce(&mut AgentConfig),
+) -> End {
+    let memory = if over.guarded {
+        EndMemory::Guarded(GuardedMemory::new(len, Some(part())).expect("memory can be had"))
+    } else {
+        EndMemory::Sealed(SealedMemory::new("test", len).expect("memory can be had").of_parts(part()))
+    };
+    end_of_memory(memory, hub, id, life, |config| {
+        over.only()(config);
+        change(config);
+    })
+}
+
 /// The same, of memory that is made of other parts.
 pub(crate) fn end_of_parts(
     part: KvPart,
@@ -126,6 +197,18 @@ pub(crate) fn end_of_parts(
     id: WorkerId,
     life: u64,
     len: usize,
+    change: impl FnOnce(&mut AgentConfig),
+) -> End {
+    let memory = SealedMemory::new("test", len).expect("memory can be had").of_parts(part);
+    end_of_memory(EndMemory::Sealed(memory), hub, id, life, change)
+}
+
+/// The same, of this memory.
+pub(crate) fn end_of_memory(
+    memory: EndMemory,
+    hub: &Hub,
+    id: WorkerId,
+    life: u64,
     change: impl FnOnce(&mut AgentConfig),
 ) -> End {
     let (sender, events) = sync_channel(INBOX);
@@ -142,7 +225,7 @@ pub(crate) fn end_of_parts(
         sender.try_send(event).is_ok()
     });
     let agent = Agent::start(hub, config, word.clone(), sink).expect("an agent starts");
-    let memory = Arc::new(SealedMemory::new("test", len).expect("memory can be had").of_parts(part));
+    let memory = Arc::new(memory);
     assert_eq!(agent.register(memory.clone()), REGION);
     let info = PeerInfo { id, incarnation, name, role: Role::Prefill, address: agent.address() };
     End { agent, events, memory, word, info, told_by }
@@ -162,8 +245,9 @@ pub(crate) struct Pair {
 /// An owner whose memory is full of different bytes, and a reader that is connected to it by `over` alone.
 pub(crate) fn pair(over: impl Into<Over>, len: usize) -> Pair {
     let over = over.into();
-    let ((owner, reader), only) = (hubs(over), over.only());
-    let pair = Pair { owner: end(&owner, OWNER, 1, len, only), reader: end(&reader, READER, 1, len, only) };
+    let (owner, reader) = hubs(over);
+    let end = |hub, id| end_over(over, hub, id, 1, len, |_| ());
+    let pair = Pair { owner: end(&owner, OWNER), reader: end(&reader, READER) };
     pair.owner.fill();
     pair.introduce();
     pair.reader.connect(OWNER);
@@ -283,5 +367,12 @@ impl End {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         // SAFETY: the memory is as long, and no transfer writes it.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.memory.len()) }.to_vec()
+    }
+}
+
+/// Waits until `what`, which does not take long.
+pub(crate) fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
     }
 }

@@ -41,7 +41,7 @@ fn a_transfer_is_posted_again_once_it_has_ended() {
         assert!(prepared.estimate().is_some_and(|time| !time.is_zero()), "the peer was measured");
         let clear = || {
             // SAFETY: no transfer is open, so nobody else touches it.
-            unsafe { std::ptr::write_bytes(transport::Memory::as_ptr(&*pair.reader.memory), 0, LEN) }
+            unsafe { std::ptr::write_bytes(pair.reader.memory.as_ptr(), 0, LEN) }
         };
         let post = || {
             clear();
@@ -263,7 +263,7 @@ fn a_cancel_amid_the_bytes_stops_them() {
             let end = pair.reader.ended();
             assert!(matches!(end.result, Ok(_) | Err(TransferError::Cancelled)), "{end:?}");
             // SAFETY: the transfer ended, so nobody writes there.
-            unsafe { std::ptr::write_bytes(transport::Memory::as_ptr(&*pair.reader.memory), 0xAA, LEN) };
+            unsafe { std::ptr::write_bytes(pair.reader.memory.as_ptr(), 0xAA, LEN) };
             pair.reader.hears_nothing();
             assert!(pair.reader.bytes().iter().all(|&byte| byte == 0xAA), "nothing is written after the end");
         }
@@ -292,8 +292,8 @@ fn the_owners_death_ends_the_transfer() {
 fn a_returned_peer_is_connected_again() {
     for over in ways() {
         let (owner_hub, reader_hub) = hubs(over);
-        let reader = end(&reader_hub, READER, 1, 8, over.only());
-        let life = |life| end(&owner_hub, OWNER, life, 8, over.only());
+        let reader = end_over(over, &reader_hub, READER, 1, 8, |_| ());
+        let life = |life| end_over(over, &owner_hub, OWNER, life, 8, |_| ());
         let first = life(1);
         reader.agent.introduce(first.info.clone());
         reader.connect(OWNER);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use transport::{
-    Agent, AgentConfig, AgentEvent, Copies, Copy, Failure, Fault, Hub, Lane, ListenConfig, Memory, PostError, Prepared,
-    ReadBatch, RegionId, SealedMemory, SendError, TransferError, TransferState,
+    Agent, AgentConfig, AgentEvent, Copies, Copy, Failure, Fault, Hub, Lane, ListenConfig, Memory, Place, PostError,
+    Prepared, ReadBatch, RegionId, SealedMemory, SendError, TransferError, TransferState,
 };
 
 const LEN: usize = 64 << 10;
@@ -21,9 +21,9 @@ struct Mined {
 
 // SAFETY: it answers what the memory that it holds does, or panics.
 unsafe impl Memory for Mined {
-    fn as_ptr(&self) -> *mut u8 {
+    fn place(&self) -> Place<'_> {
         assert!(!self.armed.load(Ordering::Relaxed), "planted");
-        self.memory.as_ptr()
+        self.memory.place()
     }
 
     fn len(&self) -> usize {
@@ -180,12 +180,9 @@ fn a_sink_that_panics_fails_the_agent_of_whichever_thread_it_is() {
 fn a_fault_elsewhere_in_the_worker_fails_its_agent_over_every_lane() {
     for over in ways() {
         let failure = Failure::new();
-        let ((owner, reader), only) = (hubs(over), over.only());
-        let owner = end(&owner, OWNER, 1, LEN, only);
-        let reader = end(&reader, READER, 1, LEN, |config| {
-            only(config);
-            config.failure = failure.clone();
-        });
+        let (owner, reader) = hubs(over);
+        let owner = end_over(over, &owner, OWNER, 1, LEN, |_| ());
+        let reader = end_over(over, &reader, READER, 1, LEN, |config| config.failure = failure.clone());
         owner.agent.introduce(reader.info.clone());
         reader.agent.introduce(owner.info.clone());
         reader.connect(OWNER);

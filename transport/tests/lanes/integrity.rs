@@ -10,7 +10,7 @@ use domain::{ProgressWord, StepId, WorkerId};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::process::{Child, Command};
-use transport::{AgentEvent, Hub, Lane, Memory, PrepareError, TransferId};
+use transport::{AgentEvent, Hub, Lane, PrepareError, TransferId};
 
 /// Blocks of the owner's memory, and of the reader's: each is read to the same place.
 const BLOCKS: usize = POSTED_MAX;
@@ -151,10 +151,7 @@ fn content(block: usize, generation: u64) -> Vec<u8> {
 
 /// An end that takes this way alone, by all devices there are.
 fn start(hub: &Hub, id: WorkerId, life: u64, over: Over) -> End {
-    end(hub, id, life, BLOCKS * BLOCK, |config| {
-        over.only()(config);
-        config.rdma.devices = devices();
-    })
+    end_over(over, hub, id, life, BLOCKS * BLOCK, |config| config.rdma.devices = devices())
 }
 
 fn write(end: &End, block: usize, bytes: &[u8]) {

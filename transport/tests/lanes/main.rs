@@ -2,6 +2,7 @@
 //! each other as those of two processes.
 
 mod certificates;
+mod devices;
 mod encoded;
 mod ends;
 mod every_lane;

@@ -4,21 +4,14 @@ use crate::ends::*;
 use domain::{ProgressWord, StepId};
 use std::sync::Arc;
 use transport::{
-    DeregisterError, DeviceMemory, Hub, ImportError, Lane, Memory, PostError, PrepareError, ReadBatch, Refusal,
-    RegionId, SealedMemory, TransferError, TransferState,
+    DeregisterError, Hub, ImportError, Lane, Memory, PostError, PrepareError, Refusal, RegionId, SealedMemory,
+    TransferError, TransferState,
 };
 
 const LEN: usize = 64 << 10;
 
 fn refused(end: &End, why: Refusal) -> u64 {
     end.agent.counts().refused.iter().filter(|(reason, _)| *reason == why).map(|(_, count)| count).sum()
-}
-
-/// Waits until `what`, which does not take long.
-fn until(what: impl Fn() -> bool) {
-    while !what() {
-        std::thread::yield_now();
-    }
 }
 
 /// Takes a region back that nobody reads but a probe, which may be on its way out.
@@ -55,46 +48,6 @@ fn a_region_in_use_stays_and_one_that_is_not_goes() {
         // Its number is nobody's from now on.
         let memory = Arc::new(SealedMemory::new("test", LEN).expect("memory can be had"));
         assert_eq!(agent.register(memory), RegionId(1));
-    }
-}
-
-/// Memory of a device: at its address nobody of this process may read or write.
-struct Elsewhere;
-
-// SAFETY: it is said to be a device's, so nobody touches what is at its address.
-unsafe impl Memory for Elsewhere {
-    fn as_ptr(&self) -> *mut u8 {
-        std::ptr::without_provenance_mut(1 << 20)
-    }
-
-    fn len(&self) -> usize {
-        LEN
-    }
-
-    fn device(&self) -> Option<DeviceMemory<'_>> {
-        Some(DeviceMemory::Peer)
-    }
-}
-
-#[test]
-fn memory_of_a_device_is_not_read_by_who_would_copy_it() {
-    for lane in [Lane::Local, Lane::Shm, Lane::Tcp] {
-        let pair = pair(lane, LEN);
-        let elsewhere = pair.owner.agent.register(Arc::new(Elsewhere));
-        assert_eq!(pair.reader.agent.register(Arc::new(Elsewhere)), elsewhere);
-        // What is registered later is told of later, so the one before was passed over by then.
-        let memory = Arc::new(SealedMemory::new("test", LEN).expect("memory can be had"));
-        let later = pair.owner.agent.register(memory);
-        let prepare = |source, destination| {
-            let batch = ReadBatch { source, destination, ..batch(LEN, 0, &[(0, 0)]) };
-            pair.reader.agent.prepare(OWNER, vec![batch]).map(|prepared| prepared.bytes())
-        };
-        until(|| prepare(later, REGION).is_ok());
-        let out_of = prepare(elsewhere, REGION);
-        assert_eq!(out_of, Err(PrepareError::NoRegion { peer: Some(OWNER), region: elsewhere }), "over {lane}");
-        let into = prepare(REGION, elsewhere);
-        assert_eq!(into, Err(PrepareError::Device { region: elsewhere, lane }));
-        assert_eq!(prepare(REGION, REGION), Ok(LEN as u64), "over {lane}");
     }
 }
 

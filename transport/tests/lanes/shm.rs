@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use transport::{AgentConfig, AgentEvent, Completion, Hub, Lane, Memory, TransferError};
+use transport::{AgentConfig, AgentEvent, Completion, Hub, Lane, Memory, Place, TransferError};
 
 const LEN: usize = 8192;
 
@@ -114,8 +114,8 @@ struct Plain(Box<[std::sync::atomic::AtomicU8]>);
 
 // SAFETY: the box is never exchanged or resized, and atomics may be written through a shared reference.
 unsafe impl Memory for Plain {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr().cast_mut().cast()
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.0.as_ptr().cast_mut().cast())
     }
     fn len(&self) -> usize {
         self.0.len()

@@ -115,7 +115,7 @@ fn nobody_on_the_way_reads_what_is_said() {
     for tls in [None, Some(&tls)] {
         let (pair, relay) = relayed(LEN, tls);
         // SAFETY: the memory is as long, and no transfer is open.
-        unsafe { transport::Memory::as_ptr(&*pair.owner.memory).write_bytes(0x5A, LEN) };
+        unsafe { pair.owner.memory.as_ptr().write_bytes(0x5A, LEN) };
         assert!(pair.read(LEN, 0, &[(0, 0)]).result.is_ok());
         assert!(pair.reader.bytes() == pair.owner.bytes());
         pair.reader.agent.send(OWNER, vec![0x5A; 1000]).expect("there is room");

@@ -165,6 +165,7 @@ impl Machine {
             peer = status.peer,
             lane = %status.lane,
             encoding = %status.encoding,
+            staging = %status.staging,
             passed_over,
             "connected; the lane reads {gigabytes:.1} GB/s"
         );

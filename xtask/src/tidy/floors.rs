@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 24] = [
+const FLOORS: [(&str, u8); 25] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
     ("placement", 1),
     ("threads", 2),
+    ("kv-memory", 2),
     ("proto", 3),
     ("transport", 3),
     ("engine", 3),
@@ -36,8 +37,9 @@ const FLOORS: [(&str, u8); 24] = [
     ("baton", 6),
 ];
 
-/// The step loop that both kinds of worker share: the one dependency within a floor.
-const SHARED: [(&str, &str); 2] = [("prefill-worker", "worker"), ("decode-worker", "worker")];
+/// The dependencies within a floor: the step loop that both kinds of worker share, and what the threads of copiers say
+/// that they do.
+const SHARED: [(&str, &str); 3] = [("prefill-worker", "worker"), ("decode-worker", "worker"), ("kv-memory", "threads")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
 const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];

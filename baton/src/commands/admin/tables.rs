@@ -68,7 +68,12 @@ pub(super) fn lanes(answer: &ListLanesResponse) -> String {
         [
             lane.worker_name.clone(),
             lane.peer_name.clone(),
-            format!("{}{}", lane.lane, if lane.encrypted { "+tls" } else { "" }),
+            format!(
+                "{}{}{}",
+                lane.lane,
+                if lane.encrypted { "+tls" } else { "" },
+                if lane.staged.is_empty() { "" } else { "+staged" }
+            ),
             known(lane.bytes_per_s / 1e9, "GB/s"),
             expected,
             latency(lane.latency_s * 1e6),
@@ -78,6 +83,10 @@ pub(super) fn lanes(answer: &ListLanesResponse) -> String {
     let none = "no worker reads from another one: they connect when they first hand something over";
     let mut text = with_head(head, answer.lanes.iter().map(row).collect(), none);
     for lane in &answer.lanes {
+        if !lane.staged.is_empty() {
+            writeln!(text, "{} from {}: staged {}", lane.worker_name, lane.peer_name, lane.staged)
+                .expect("a text takes all");
+        }
         for PassedOver { lane: passed, reason } in &lane.passed_over {
             writeln!(text, "{} from {}: not {passed}: {reason}", lane.worker_name, lane.peer_name)
                 .expect("a text takes all");
@@ -304,14 +313,16 @@ d did not answer: it stands still
             worker_name: "d".to_owned(),
             peer_name: "p".to_owned(),
             lane: "tcp".to_owned(),
+            staged: "from the peer's device 0".to_owned(),
             bytes_per_s: 2.5e9,
             latency_s: 2e-5,
             passed_over: vec![PassedOver { lane: "rdma".to_owned(), reason: "no device".to_owned() }],
             ..Lane::default()
         };
         let expect = "\
-READER  READS FROM  LANE  SPEED     EXPECTED  LATENCY
-d       p           tcp   2.5 GB/s  -         20.0 us
+READER  READS FROM  LANE        SPEED     EXPECTED  LATENCY
+d       p           tcp+staged  2.5 GB/s  -         20.0 us
+d from p: staged from the peer's device 0
 d from p: not rdma: no device
 ";
         assert_eq!(lanes(&ListLanesResponse { lanes: vec![lane], silent: Vec::new() }), expect);

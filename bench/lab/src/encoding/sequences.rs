@@ -48,7 +48,7 @@ impl Sequences {
             context_max: tokens as usize,
             blocks: vec![blocks * count; layout.groups.len()],
         };
-        let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa: Isa::best() };
+        let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
         let mut device = CpuDevice::new(model, config)?;
         let logits = Logits::default();
         device.set_logits_tap(Box::new(Tap(logits.clone())));
@@ -78,7 +78,8 @@ impl Sequences {
             for block in 0..tokens / layout.block_tokens {
                 let to = sequence * self.blocks + block;
                 assert!((to.max(block) as usize + 1) * record.len() <= pool.len(), "the blocks are in the pool");
-                let at = |block: u32| pool.as_ptr().wrapping_add(block as usize * record.len());
+                let first = pool.place().host().expect("the cpu device's pools are host memory");
+                let at = |block: u32| first.wrapping_add(block as usize * record.len());
                 let (from, to, len) = (at(block), at(to), record.len());
                 // SAFETY: both blocks are inside the pool, and no step is under way that reads or writes it.
                 unsafe { std::ptr::copy_nonoverlapping(from, record.as_mut_ptr(), len) };

@@ -4,7 +4,7 @@
 use domain::{Dtype, KvLayout, ModelLayout};
 use std::error::Error;
 use std::time::Instant;
-use transport::{Memory, SealedMemory, decode_record, encode_record, encode_summed};
+use transport::{SealedMemory, decode_record, encode_record, encode_summed};
 
 /// Bytes of records, so that no cache has the next one.
 const BYTES: usize = 256 << 20;

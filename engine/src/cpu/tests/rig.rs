@@ -73,7 +73,7 @@ pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: I
     let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
     let limits =
         DeviceLimits { rows_max: 320, outputs_max: 8, context_max: 2048, blocks: vec![BLOCKS; layout.groups.len()] };
-    CpuConfig { layout, limits, threads, pinning: Pinning::Off, isa }
+    CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: false, isa }
 }
 
 impl Rig {

@@ -8,10 +8,16 @@ use crate::models::bind::LoadError;
 use crate::spec::{FeedForward, QkNorm};
 use domain::plan::{BlockCopy, Input, Sample};
 use domain::{BlockId, Dtype, GroupId, ProgressWord, SeqKey};
+use kv_memory::Memory;
 use std::sync::Arc;
 
 fn rig() -> Rig {
     Rig::new(model("llama", "tiny", Dtype::F32), 16, 2, Isa::best())
+}
+
+/// Returns the first byte of a pool.
+fn host(pool: &dyn Memory) -> *mut u8 {
+    pool.place().host().expect("it is host memory")
 }
 
 /// Returns the numbers of a block's record in an f32 pool.
@@ -20,7 +26,7 @@ fn record(rig: &Rig, group: usize, block: u32) -> Vec<f32> {
     let pool = rig.device.pool(group);
     assert_eq!(pool.len(), bytes * BLOCKS as usize);
     // SAFETY: the block is in the pool, and no step runs.
-    let bytes = unsafe { std::slice::from_raw_parts(pool.as_ptr().add(block as usize * bytes), bytes) };
+    let bytes = unsafe { std::slice::from_raw_parts(host(&*pool).add(block as usize * bytes), bytes) };
     bytes.chunks_exact(4).map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
 }
 
@@ -28,7 +34,7 @@ fn record(rig: &Rig, group: usize, block: u32) -> Vec<f32> {
 fn fill(rig: &Rig, group: usize, block: u32, byte: u8) {
     let bytes = rig.device.layout().record_bytes(group);
     // SAFETY: the block is in the pool, and no step runs.
-    unsafe { rig.device.pool(group).as_ptr().add(block as usize * bytes).write_bytes(byte, bytes) };
+    unsafe { host(&*rig.device.pool(group)).add(block as usize * bytes).write_bytes(byte, bytes) };
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn config(course: impl FnMut(&StepPlan) -> Course + Send + 'static) -> SimConfig
         adapters: Adapter::named("chess").into_iter().collect(),
         course: Box::new(course),
         torn: Arc::default(),
+        guarded: false,
         describe: "test".to_owned(),
     }
 }

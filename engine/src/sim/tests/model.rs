@@ -24,7 +24,7 @@ struct Run {
 impl Run {
     fn new(layout: KvLayout, prompt: Vec<Token>) -> Self {
         let bytes = |group| layout.record_bytes(group) * BLOCKS as usize;
-        let pool = |group| Arc::new(Pool::new(bytes(group)).expect("memory"));
+        let pool = |group| Arc::new(Pool::new(bytes(group), layout.part(group), false).expect("memory"));
         let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let model = SimModel::new(layout.clone(), vocabulary(), shared).expect("a layout for tags");
@@ -161,8 +161,8 @@ fn a_layout_without_room_for_tags_is_refused() {
     let mut model = layout(None).model().clone();
     model.groups[0].kind = KvKind::of_heads(1, 1);
     let narrow = KvLayout::whole(model);
-    let pool = || vec![Arc::new(Pool::new(4096).expect("memory")) as Arc<dyn PoolMemory>];
-    assert!(SimModel::new(narrow, vocabulary(), pool()).is_none());
+    let pool = || vec![Arc::new(Pool::new(4096, narrow.part(0), false).expect("memory")) as Arc<dyn PoolMemory>];
+    assert!(SimModel::new(narrow.clone(), vocabulary(), pool()).is_none());
     assert!(SimModel::new(layout(Some(4)), vocabulary(), pool()).is_none(), "a pool is missing");
 }
 

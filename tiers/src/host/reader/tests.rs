@@ -101,7 +101,7 @@ fn names(folder: &Path) -> usize {
 fn word(memory: &dyn Memory, at: usize) -> &AtomicU64 {
     assert!(at + 8 <= memory.len());
     // SAFETY: it is inside and aligned.
-    unsafe { AtomicU64::from_ptr(memory.as_ptr().add(at).cast()) }
+    unsafe { AtomicU64::from_ptr(crate::records::host(memory).add(at).cast()) }
 }
 
 #[test]
@@ -243,9 +243,10 @@ fn what_is_read_while_it_is_written_is_right_or_not_read() {
                 unsafe { rig.as_ptr().write_bytes(name, layout.record_bytes(0)) };
                 let place = kv_manager::tiers::Place { tier: Tier::Host, slot: slot(0, at) };
                 // SAFETY: as above.
-                unsafe {
+                let put = unsafe {
                     slab.put(&records, &TierWrite { place, block: block(0, 0), hash: hash(name), tenant: TENANT })
                 };
+                put.expect("it is host memory");
             }
             written.store(true, Ordering::Release);
         });

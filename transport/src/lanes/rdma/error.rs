@@ -1,6 +1,7 @@
 //! What can be wrong with the devices of this host, and with what is made on them.
 
 use super::verbs::{RdmaLibraryError, VerbsError};
+use kv_memory::DeviceId;
 use rustix::io::Errno;
 use std::io;
 
@@ -40,6 +41,9 @@ pub(crate) enum DeviceError {
     /// libibverbs has no call for memory of another device.
     #[error("memory of a device cannot be registered: libibverbs lacks ibv_reg_dmabuf_mr (rdma-core 34)")]
     NoDmaBuf,
+    /// Its driver exports memory to no network card.
+    #[error("memory of {0} cannot be registered: its driver exports it to no network card")]
+    NotExported(DeviceId),
     /// Memory is not registered.
     #[error("{bytes} bytes{} cannot be registered: {} ({})", kind.name(), source.errno, kind.fix())]
     NotRegistered { bytes: usize, kind: MemoryKind, source: VerbsError },

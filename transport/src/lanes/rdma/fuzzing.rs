@@ -2,7 +2,7 @@
 
 use super::wire::{Attempt, GidKind, KeyedRegion, PORTS_MAX, PortAddress, Queues, RailQueues, RemadeRail, decode_word};
 use crate::fields::read_region;
-use crate::memory::RegionId;
+use crate::regions::RegionId;
 
 /// What two agents say to each other about queue pairs and keys: the first byte says how many rails are agreed on,
 /// the others are the body of a frame of any kind.

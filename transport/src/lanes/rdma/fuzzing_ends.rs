@@ -12,11 +12,11 @@ use crate::agent::config::AgentConfig;
 use crate::agent::shared::AgentShared;
 use crate::fields::read_region;
 use crate::fuzzing::input::{How, frame, pair, said};
-use crate::memory::RegionId;
-use crate::memory::sealed::SealedMemory;
 use crate::net::control::{Channel, Frame};
 use crate::net::socket::Socket;
+use crate::regions::RegionId;
 use domain::{Incarnation, WorkerId};
+use kv_memory::SealedMemory;
 use std::sync::Arc;
 
 /// Rails of the owner; and what a reader offers, where that is fed.

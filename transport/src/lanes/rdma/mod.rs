@@ -48,10 +48,11 @@ use crate::agent::link::Link;
 use crate::clock::now;
 use crate::lanes::lane_queue::LaneQueue;
 use crate::lanes::rails::Rails;
-use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ConnectError, Frame};
+use crate::regions::RegionId;
 use crate::speed::probe::{PROBE_BYTES, Scratch};
 use crate::wake::Doorbell;
+use kv_memory::Memory;
 use owner_state::OwnerState;
 use port::Port;
 use reader::{ReaderConnection, ReaderRail, told_as};
@@ -300,7 +301,7 @@ impl RdmaWay {
 mod tests {
     use super::verbs::pretended::{self, PretendedDevice, REGISTER_ERROR, REGISTERED};
     use super::*;
-    use crate::memory::sealed::SealedMemory;
+    use kv_memory::SealedMemory;
     use std::path::Path;
 
     #[test]

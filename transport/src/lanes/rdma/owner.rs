@@ -7,10 +7,11 @@
 use super::wire::{ExchangeError, KeyedRegion, PortAddress, Queues, RailQueues, RemadeRail, decode_word, kind};
 use crate::agent::counts::Refusal;
 use crate::agent::shared::AgentShared;
-use crate::memory::{Memory, RegionId};
 use crate::net::control::{Channel, ChannelError};
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::{Incarnation, WorkerId};
+use kv_memory::Memory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -144,7 +145,7 @@ impl<D: OwnerPorts> OwnerConnection<D> {
             if let Some(keys) = keys
                 && regions_shown.insert(id)
             {
-                let region = KeyedRegion { id, len: memory.len() as u64, address: memory.as_ptr() as u64, keys };
+                let region = KeyedRegion { id, len: memory.len() as u64, address: memory.place().address(), keys };
                 self.channel.push(kind::REGION, &region.encode(), None);
             }
         }

@@ -4,8 +4,8 @@
 
 use super::wire::{ExchangeError, KeyedRegion, Queues, RemadeRail, decode_word, kind};
 use crate::fields::read_region;
-use crate::memory::{RegionId, take_note};
 use crate::net::control::Frame;
+use crate::regions::{RegionId, take_note};
 use crate::wire_error::WireError;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

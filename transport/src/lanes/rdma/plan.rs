@@ -1,11 +1,12 @@
 //! A transfer over `rdma`, prepared: where each run's bytes are, where they go, and what is read next.
 
 use super::RdmaWay;
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::{Plan, Reusable};
 use crate::transfer::{Piece, PrepareError, Run, new_number};
 use domain::WorkerId;
+use kv_memory::Memory;
 use std::sync::Arc;
 
 /// Larger pieces are read in parts, so that a cancelled transfer ends soon and queue pairs share the work evenly.
@@ -147,7 +148,7 @@ impl ReadPlan {
             remote_key: run.remote_keys[rail],
             remote_address: run.remote_address + extent.from,
             local_key: run.local_keys[rail],
-            local_address: run.destination.as_ptr() as u64 + extent.to,
+            local_address: run.destination.place().address() + extent.to,
             len: extent.len,
         }
     }

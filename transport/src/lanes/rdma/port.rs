@@ -11,7 +11,7 @@ use super::verbs::layout::{LINK_ETHERNET, LOCAL_WRITE, MTU_SMALLEST, PORT_ACTIVE
 use super::verbs::{CompletionChannel, Context, DeviceList, Library, MemoryRegion, ProtectionDomain};
 use super::wire::{GidKind, PORTS_MAX, PortAddress};
 use crate::agent::config::{RdmaConfig, RdmaService};
-use crate::memory::{DeviceMemory, Memory};
+use kv_memory::{DevicePlace, Exports, Memory, Place};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -272,20 +272,23 @@ impl Port {
             return Ok(());
         }
         let access = LOCAL_WRITE | REMOTE_READ;
-        let (address, bytes, device) = (memory.as_ptr() as usize, memory.len(), memory.device());
-        let kind = match device {
-            None => MemoryKind::Host,
-            Some(DeviceMemory::Peer) => MemoryKind::Peer,
-            Some(DeviceMemory::DmaBuf { .. }) => MemoryKind::DmaBuf,
+        let (address, bytes) = (memory.place().address() as usize, memory.len());
+        let (kind, dma_buf) = match memory.place() {
+            Place::Host(_) => (MemoryKind::Host, None),
+            Place::Device(DevicePlace { exports: Exports { dma_buf: Some(dma_buf), .. }, .. }) => {
+                (MemoryKind::DmaBuf, Some(dma_buf))
+            }
+            Place::Device(DevicePlace { exports: Exports { by_address: true, .. }, .. }) => (MemoryKind::Peer, None),
+            Place::Device(device) => return Err(DeviceError::NotExported(device.id)),
         };
-        let region = match device {
-            Some(DeviceMemory::DmaBuf { file, offset }) => {
+        let region = match dma_buf {
+            Some((file, offset)) => {
                 let lent = self.domain.register_dma_buf((file.as_raw_fd(), offset), address, bytes, access);
                 lent.ok_or(DeviceError::NoDmaBuf)?
             }
             // SAFETY: the memory is mapped as long as the value, which is held beside the registration and dropped
             // after it.
-            Some(DeviceMemory::Peer) | None => unsafe { self.domain.register(address, bytes, access) },
+            None => unsafe { self.domain.register(address, bytes, access) },
         };
         let region = region.map_err(|source| DeviceError::NotRegistered { bytes, kind, source })?;
         registered.push(Registered { region, memory: memory.clone(), times: 1 });
@@ -311,7 +314,7 @@ impl Port {
 
 /// Returns whether both are the same bytes, by whatever value they are held.
 fn is_same(one: &Arc<dyn Memory>, other: &Arc<dyn Memory>) -> bool {
-    (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
+    (one.place().address(), one.len()) == (other.place().address(), other.len())
 }
 
 /// The entries of a port's table that are set: place, kind, and GID.
@@ -469,7 +472,7 @@ mod tests {
         let system = Path::new("/nowhere");
         let library = pretended::library(&[FIRST]);
         let ports = open_by(&library, system, &RdmaConfig::default()).expect("it is active");
-        let memory: Arc<dyn Memory> = Arc::new(crate::memory::sealed::SealedMemory::new("test", 4096).expect("memory"));
+        let memory: Arc<dyn Memory> = Arc::new(kv_memory::SealedMemory::new("test", 4096).expect("memory"));
         ports[0].register(&memory).expect("it is lent");
         assert_eq!(ACCESS.get(), LOCAL_WRITE | REMOTE_READ | RELAXED_ORDERING);
         ports[0].register(&memory).expect("it is lent once more");

@@ -2,7 +2,8 @@
 
 use super::owner::OwnerPorts;
 use super::wire::{ExchangeError, GidKind, PortAddress, RailQueues};
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
+use kv_memory::Memory;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -238,7 +238,7 @@ impl Engine<'_> {
             remote_key: region.keys[place],
             remote_address: region.address,
             local_key: keys.local,
-            local_address: scratch.as_ptr() as u64,
+            local_address: scratch.place().address(),
             len,
         };
         while left > 0 {

@@ -6,7 +6,8 @@ use super::owner::OwnerPorts;
 use super::port::Port;
 use super::queue::{Depth, QueuePair};
 use super::wire::{ExchangeError, PortAddress, RailQueues};
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
+use kv_memory::Memory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

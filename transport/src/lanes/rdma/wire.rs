@@ -6,7 +6,7 @@
 //! other end says is checked here as far as it can be without looking at devices.
 
 use crate::fields::{FieldReader, FieldWriter};
-use crate::memory::RegionId;
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 
 /// Version of these messages. Other versions are refused.

@@ -4,9 +4,9 @@
 //! lower half.
 
 use crate::lanes::shm::peer_mapping::{MapError, PeerMapping};
-use crate::memory::Memory;
-use crate::memory::sealed::SealedMemory;
 use crate::wake::SharedFutex;
+use kv_memory::Memory;
+use kv_memory::SealedMemory;
 use rustix::thread::futex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

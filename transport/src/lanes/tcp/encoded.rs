@@ -5,10 +5,10 @@
 
 use super::pieces::{Landing, SendRange};
 use super::wire::{PIECE_BYTES_MAX, RUN_BYTES_MAX};
-use crate::memory::Memory;
-use crate::memory::copy::{LINE, copy_racing_cached, fetch_ahead};
-use crate::memory::encoding::{decode_parts, encode_parts};
 use domain::KvPart;
+use kv_memory::Memory;
+use kv_memory::{LINE, copy_racing_cached, fetch_ahead};
+use kv_memory::{decode_parts, encode_parts};
 
 /// Bytes of a region that are copied out of it, to be encoded from a cache.
 const COPIED_BYTES: usize = 16 << 10;
@@ -77,7 +77,7 @@ impl Arrived {
         for landing in landings {
             let (encoded, after) = rest.split_at(part.stored_bytes_of(landing.len as usize));
             // SAFETY: as the caller says.
-            let parts = unsafe { std::slice::from_raw_parts_mut(landing.to, landing.len as usize) };
+            let parts = unsafe { std::slice::from_raw_parts_mut(landing.host(), landing.len as usize) };
             decode_parts(part, encoded, parts);
             rest = after;
         }

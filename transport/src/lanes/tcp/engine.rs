@@ -2,7 +2,7 @@
 //! end. `thread` and `driver` decide which thread does it, and when; `recovery` has what follows where connections
 //! fail or slow down.
 
-use super::owner::{OwnerConnection, Turn};
+use super::owner::{OwnerConnection, Turn, Waker};
 use super::plan::Begun;
 use super::reader::{Active, Actives, ReaderConnection, Received};
 use super::{Order, Orders, Streams};
@@ -50,6 +50,8 @@ pub(super) struct OpenLink {
 /// What the lane has open.
 pub(super) struct State {
     wake: Arc<dyn Wake>,
+    /// What copiers call.
+    waker: Waker,
     connections: HashMap<u64, Connection>,
     next: u64,
     /// By the address of the link.
@@ -63,6 +65,8 @@ pub(super) struct State {
     sendable: VecDeque<u64>,
     /// Connections with requests that wait for their gates.
     gated: BTreeSet<u64>,
+    /// Connections whose next bytes come from a device, or whose last ones go there.
+    staged: BTreeSet<u64>,
     /// The progress word up to which gates were opened. What waits since then waits for a later one.
     opened: u64,
     waste: Vec<u8>,
@@ -72,6 +76,8 @@ pub(super) struct State {
     /// Whether a peer was served since the thread last waited for more.
     served: bool,
     ended: Vec<(u64, Result<(), TransferError>)>,
+    /// The same, of transfers that end in the next round.
+    settled: Vec<(u64, Result<(), TransferError>)>,
 }
 
 /// What is to be expected after a round.
@@ -94,8 +100,10 @@ pub(super) struct Engine<'a> {
 
 impl State {
     pub(super) fn new(wake: Arc<dyn Wake>, posted_max: usize) -> Self {
+        let bell = wake.clone();
         Self {
             wake,
+            waker: Arc::new(move || bell.wake()),
             connections: HashMap::new(),
             next: FIRST_CONNECTION,
             links: HashMap::new(),
@@ -104,12 +112,14 @@ impl State {
             numbers: HashMap::with_capacity(posted_max),
             sendable: VecDeque::new(),
             gated: BTreeSet::new(),
+            staged: BTreeSet::new(),
             opened: 0,
             waste: vec![0; WASTE_BYTES],
             orders: Orders::new(posted_max),
             closed: false,
             served: false,
             ended: Vec::new(),
+            settled: Vec::new(),
         }
     }
 }
@@ -139,10 +149,11 @@ impl<'a> Engine<'a> {
         }
         self.attend_rails();
         self.open_gates();
+        self.settle();
         self.send();
         // A reader that was served asks for more, or an answer is under way that no caller looks out for.
         let served = std::mem::take(&mut self.state.served);
-        if !self.state.sendable.is_empty() {
+        if !self.state.sendable.is_empty() || !self.state.settled.is_empty() {
             Outlook::More
         } else if served
             || !self.streams.is_driven() && self.state.actives.values().any(|active| !active.plan.is_gated())
@@ -252,7 +263,7 @@ impl<'a> Engine<'a> {
 
     /// Listens to what comes over a rail. `false`: it is not connected, or cannot be listened to and is put aside.
     pub(super) fn listen(&mut self, link: &Arc<Link>, rail: usize) -> bool {
-        let Some(reader) = ReaderConnection::new(link.clone(), rail) else { return false };
+        let Some(reader) = ReaderConnection::new(link.clone(), rail, self.state.waker.clone()) else { return false };
         let key = Arc::as_ptr(link) as usize;
         match self.watch(Connection::Reader(reader)) {
             Ok(number) => {
@@ -326,6 +337,9 @@ impl<'a> Engine<'a> {
 
     /// Takes a transfer to its one end.
     fn finish(&mut self, number: u64, result: Result<(), TransferError>) {
+        if self.state.actives.get(&number).is_some_and(|active| active.plan.scattering > 0) {
+            self.settle_link_of(number);
+        }
         let Some(active) = self.state.actives.remove(&number) else { return };
         if let Some(id) = active.open.id() {
             self.state.numbers.remove(&id);
@@ -355,6 +369,43 @@ impl<'a> Engine<'a> {
         active.open.end(self.agent, active.plan, rails, result);
     }
 
+    /// Nothing of a transfer is on its way to its destination any more: it ends.
+    fn settle_link_of(&mut self, number: u64) {
+        let State { links, connections, actives, .. } = &mut *self.state;
+        let Some(link) = actives.get(&number).map(|active| Arc::as_ptr(&active.open.link) as usize) else { return };
+        // Other transfers whose last bytes are there end by what is read next, as do those that are not settled here.
+        let mut ended = Vec::new();
+        for connection in links.get(&link).iter().flat_map(|open| open.connections.iter().flatten()) {
+            if let Some(Connection::Reader(reader)) = connections.get_mut(connection) {
+                reader.settle_all(actives, &mut ended);
+            }
+        }
+        self.state.settled.extend(ended.into_iter().filter(|&(transfer, _)| transfer != number));
+    }
+
+    /// Takes note of what has come from devices, and got there.
+    fn settle(&mut self) {
+        let mut ended = std::mem::take(&mut self.state.settled);
+        let State { connections, actives, sendable, staged, .. } = &mut *self.state;
+        staged.retain(|number| match connections.get_mut(number) {
+            Some(Connection::Owner(owner)) => {
+                let gathers = owner.gathers();
+                if !gathers && !sendable.contains(number) {
+                    sendable.push_back(*number);
+                }
+                gathers
+            }
+            Some(Connection::Reader(reader)) => {
+                reader.settle(actives, &mut ended);
+                reader.scatters()
+            }
+            None => false,
+        });
+        for (transfer, result) in ended {
+            self.finish(transfer, result);
+        }
+    }
+
     /// Sends requests over a connection, now and whenever it takes more.
     pub(super) fn flush(&mut self, number: u64) {
         let Some(Connection::Reader(reader)) = self.state.connections.get_mut(&number) else { return };
@@ -378,7 +429,9 @@ impl<'a> Engine<'a> {
 
     /// Ends a reader's connection for both ends.
     pub(super) fn end_reader(&mut self, number: u64) {
-        if let Some(Connection::Reader(reader)) = self.state.connections.remove(&number) {
+        if let Some(Connection::Reader(mut reader)) = self.state.connections.remove(&number) {
+            let State { actives, settled, .. } = &mut *self.state;
+            reader.settle_all(actives, settled);
             // Transfers that are not posted hold the link, and a thread that posts may hold the socket, of which no
             // event may come any more.
             let _ = epoll::delete(self.streams.epoll(), reader.socket());
@@ -427,10 +480,14 @@ impl<'a> Engine<'a> {
     fn send(&mut self) {
         for _ in 0..self.state.sendable.len() {
             let Some(number) = self.state.sendable.pop_front() else { break };
-            let State { connections, served, .. } = &mut *self.state;
+            let State { connections, served, waker, .. } = &mut *self.state;
             let Some(Connection::Owner(owner)) = connections.get_mut(&number) else { continue };
             *served = true;
-            match owner.turn() {
+            match owner.turn(waker) {
+                Ok(Turn::Gathers) => {
+                    self.state.staged.insert(number);
+                    self.wait_to_write(number, false);
+                }
                 Ok(Turn::Idle) => self.wait_to_write(number, false),
                 Ok(Turn::More) => self.state.sendable.push_back(number),
                 Ok(Turn::Blocked) => self.wait_to_write(number, true),
@@ -499,10 +556,13 @@ impl<'a> Engine<'a> {
     /// Takes what came over a connection that this agent reads over. Whether something did.
     pub(super) fn read(&mut self, number: u64) -> bool {
         for _ in 0..UNKNOWN_MAX {
-            let State { connections, actives, waste, ended, .. } = &mut *self.state;
+            let State { connections, actives, waste, ended, staged, .. } = &mut *self.state;
             let Some(Connection::Reader(reader)) = connections.get_mut(&number) else { return false };
             let mut ended = std::mem::take(ended);
             let received = reader.receive(actives, waste, &mut ended);
+            if reader.scatters() {
+                staged.insert(number);
+            }
             for (transfer, result) in ended.drain(..) {
                 self.finish(transfer, result);
             }

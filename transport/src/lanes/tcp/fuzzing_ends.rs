@@ -1,7 +1,7 @@
 //! The machines at both ends of a connection for bytes, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::engine::Engine;
-use super::owner::{OwnerConnection, Turn};
+use super::owner::{OwnerConnection, Turn, Waker};
 use super::series::Series;
 use super::wire::{Answer, Asked, REQUEST_HEAD, RUN_HEAD, RunHead};
 use super::{JoinedRail, Order, Streams, TcpWay};
@@ -10,12 +10,13 @@ use crate::agent::event::{AgentEvent, TransferError};
 use crate::agent::link::{Link, Way};
 use crate::agent::shared::AgentShared;
 use crate::fuzzing::input::{How, known, pair, said};
-use crate::memory::sealed::SealedMemory;
-use crate::memory::{Memory, RegionId};
 use crate::net::socket::Socket;
+use crate::regions::RegionId;
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch};
 use domain::{Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, KvPart, ModelLayout, WorkerId};
+use kv_memory::Memory;
+use kv_memory::SealedMemory;
 use rustix::event::epoll::EventFlags;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -66,6 +67,7 @@ pub(crate) fn owner(input: &[u8]) -> usize {
     let withdrawn = agent.register(memory(FILLED, how));
     assert!(agent.deregister(withdrawn).is_ok());
     let (ours, theirs) = pair();
+    let waker: Waker = Arc::new(|| ());
     let mut owner = OwnerConnection::new(Socket::plain(ours), WorkerId(1), Incarnation(1));
     let mut heard = Vec::new();
     for part in asked.chunks(how.piece) {
@@ -75,7 +77,7 @@ pub(crate) fn owner(input: &[u8]) -> usize {
         }
         owner.open(0);
         loop {
-            let turn = owner.turn().expect("the other end is there");
+            let turn = owner.turn(&waker).expect("the other end is there");
             let more = hear(&theirs, &mut heard);
             if turn == Turn::Idle || !more || heard.len() > HEARD_MAX {
                 break;

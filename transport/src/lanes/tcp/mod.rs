@@ -1,6 +1,8 @@
 //! The lane `tcp`: the reader asks, the owner streams, the reader's kernel writes straight to where the bytes belong.
 //!
-//! KV that comes encoded takes a way round, by memory of the connection (`encoded`).
+//! KV that comes encoded takes a way round, by memory of the connection (`encoded`). So does what comes out of memory
+//! of a device or goes there: a copier takes it into a frame, from which the owner sends it, or out of one, in which
+//! the reader put a run together (`scatters`). The thread waits for neither: a copier's waker rings its bell.
 //!
 //! One thread of the agent does it for all peers, in both directions: no socket ever makes it wait for another.
 //! Only a caller that waits for a read may take its bytes instead (`driver`). Connections are made, and proven to
@@ -24,6 +26,7 @@ mod pieces;
 mod plan;
 mod reader;
 mod recovery;
+mod scatters;
 mod series;
 mod streams;
 mod thread;

@@ -11,11 +11,13 @@ use super::wire::{
 };
 use crate::agent::counts::Refusal;
 use crate::agent::shared::AgentShared;
-use crate::memory::checksum::{checksum, checksum_racing, fold};
-use crate::memory::{Memory, RegionId};
 use crate::net::control::ChannelError;
 use crate::net::socket::{SendBuffer, Socket};
+use crate::regions::RegionId;
 use domain::{Incarnation, KvPart, WorkerId};
+use kv_memory::{
+    Copied, CopyError, CopyOrder, Frame, Memory, PoolRange, SumOf, Ticket, checksum, checksum_racing, fold,
+};
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,6 +44,10 @@ pub(super) struct OwnerConnection {
     /// Pieces in the first two, and refusals.
     open_pieces: usize,
     sending: Sending,
+    /// The run that comes next, while its bytes come from a device.
+    gathering: Option<Gathering>,
+    /// Frames that nothing lies in.
+    frames: Vec<Frame>,
     pub(super) waits_to_write: bool,
 }
 
@@ -71,6 +77,17 @@ struct Sending {
     memory: Option<Arc<dyn Memory>>,
     /// Has the bytes of a run that is sent encoded.
     encoder: Encoder,
+    /// Has the bytes of a run that came from a device.
+    frame: Option<Frame>,
+}
+
+/// A run out of memory of a device, on its way into the frame that it is sent from.
+struct Gathering {
+    /// Without what is known at its end: its bytes, and their checksum.
+    head: RunHead,
+    ticket: Ticket,
+    /// Counts as in use.
+    _memory: Arc<dyn Memory>,
 }
 
 /// Why what a reader asks for is refused.
@@ -107,7 +124,22 @@ pub(super) enum Turn {
     More,
     /// The socket takes no more now.
     Blocked,
+    /// What comes next is on its way from a device; the waker is called when it is there.
+    Gathers,
 }
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// A run, or a refusal.
+    Ready,
+    /// See [`Turn::Gathers`].
+    Gathers,
+    Nothing,
+}
+
+/// What a copier calls, on a thread of its own.
+pub(super) type Waker = Arc<dyn Fn() + Send + Sync>;
 
 impl OwnerConnection {
     pub(super) fn new(socket: Socket, peer: WorkerId, incarnation: Incarnation) -> Self {
@@ -121,6 +153,8 @@ impl OwnerConnection {
             refused: VecDeque::new(),
             open_pieces: 0,
             sending: Sending::default(),
+            gathering: None,
+            frames: Vec::new(),
             waits_to_write: false,
         }
     }
@@ -147,7 +181,15 @@ impl OwnerConnection {
     }
 
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.refused.is_empty() || self.sending.sent < self.sending.len
+        !self.ready.is_empty()
+            || !self.refused.is_empty()
+            || self.gathering.is_some()
+            || self.sending.sent < self.sending.len
+    }
+
+    /// Returns whether what comes next is on its way from a device.
+    pub(super) fn gathers(&self) -> bool {
+        self.gathering.as_ref().is_some_and(|gathering| !gathering.ticket.is_over())
     }
 
     /// Reads requests. Whether there is something to send. Errors: the connection is of no use any more.
@@ -187,12 +229,7 @@ impl OwnerConnection {
                 (transfer, gate, region, first, checksums, part)
             }
             Asked::Cancel { transfer } => {
-                let wanted = |reading: &Reading| reading.transfer != transfer;
-                self.ready.retain(wanted);
-                self.gated.retain(wanted);
-                self.refused.retain(|&refused| refused != transfer);
-                let left: usize = self.ready.iter().chain(&self.gated).map(|reading| reading.pieces.left()).sum();
-                self.open_pieces = left + self.refused.len();
+                self.forget(transfer);
                 return Ok(());
             }
         };
@@ -201,8 +238,7 @@ impl OwnerConnection {
             self.refused.push_back(transfer);
             return self.remember(1);
         }
-        let memory = agent.region(RegionId(region)).filter(|memory| memory.device().is_none());
-        let memory = memory.ok_or(RequestError::NoRegion(region))?;
+        let memory = agent.region(RegionId(region)).ok_or(RequestError::NoRegion(region))?;
         let series: Vec<_> = series.as_chunks::<SERIES_BYTES>().0.iter().map(Series::decode).collect();
         let bytes = memory.len() as u64;
         if let Some(&series) = series.iter().find(|it| !it.fits(bytes, RUN_BYTES_MAX)) {
@@ -226,6 +262,16 @@ impl OwnerConnection {
         Ok(())
     }
 
+    /// Nothing of a transfer is sent any more, but for the run that is sent or comes next.
+    fn forget(&mut self, transfer: u64) {
+        let wanted = |reading: &Reading| reading.transfer != transfer;
+        self.ready.retain(wanted);
+        self.gated.retain(wanted);
+        self.refused.retain(|&refused| refused != transfer);
+        let left: usize = self.ready.iter().chain(&self.gated).map(|reading| reading.pieces.left()).sum();
+        self.open_pieces = left + self.refused.len();
+    }
+
     /// Counts pieces that are to be answered. Errors: they are too many.
     fn remember(&mut self, pieces: usize) -> Result<(), RequestError> {
         self.open_pieces += pieces;
@@ -235,12 +281,14 @@ impl OwnerConnection {
         Ok(())
     }
 
-    /// Sends for a while. Errors: the connection failed.
-    pub(super) fn turn(&mut self) -> io::Result<Turn> {
+    /// Sends for a while. `waker` is called when bytes from a device are there. Errors: the connection failed.
+    pub(super) fn turn(&mut self, waker: &Waker) -> io::Result<Turn> {
         let mut left = TURN_BYTES;
         loop {
-            if self.sending.sent == self.sending.len && !self.next_run() {
-                return Ok(if self.socket.flush()? { Turn::Idle } else { Turn::Blocked });
+            let next = if self.sending.sent == self.sending.len { self.next_run(waker) } else { Next::Ready };
+            if next != Next::Ready {
+                let after = if next == Next::Gathers { Turn::Gathers } else { Turn::Idle };
+                return Ok(if self.socket.flush()? { after } else { Turn::Blocked });
             }
             if left == 0 {
                 return Ok(Turn::More);
@@ -254,31 +302,46 @@ impl OwnerConnection {
         }
     }
 
-    /// Begins the next run. `false`: nothing is left.
-    fn next_run(&mut self) -> bool {
-        let sending = &mut self.sending;
-        sending.parts.clear();
+    /// Begins the next run.
+    fn next_run(&mut self, waker: &Waker) -> Next {
+        self.sending.parts.clear();
+        self.frames.extend(self.sending.frame.take());
+        self.gather(waker);
+        if !self.gathers()
+            && let Some(gathering) = self.gathering.take()
+        {
+            self.gathered(gathering);
+            self.gather(waker);
+            if self.sending.sent < self.sending.len {
+                return Next::Ready;
+            }
+        }
         if let Some(transfer) = self.refused.pop_front() {
             self.open_pieces -= 1;
-            (sending.head, sending.len, sending.sent) = (Answer::Refused { transfer }.encode(), RUN_HEAD, 0);
-            return true;
+            self.sending.send_next(Answer::Refused { transfer }, 0);
+            return Next::Ready;
         }
-        let Some(reading) = self.ready.front_mut() else {
+        if self.gathering.is_some() {
+            return Next::Gathers;
+        }
+        self.next_host_run()
+    }
+
+    /// Begins the next run out of host memory.
+    fn next_host_run(&mut self) -> Next {
+        let sending = &mut self.sending;
+        let host = |reading: &'_ Reading| reading.memory.place().host();
+        let front = self.ready.front_mut().and_then(|reading| Some((host(reading)?, reading)));
+        let Some((first, reading)) = front else {
             // An idle connection keeps nothing mapped.
             (sending.memory, sending.len, sending.sent) = (None, 0, 0);
-            return false;
+            return Next::Nothing;
         };
-        let mut len = 0;
-        while let Some((from, piece_len)) = reading.pieces.peek()
-            && sending.parts.len() < RUN_PIECES_MAX
-            && len + piece_len as usize <= RUN_BYTES_MAX
-        {
-            reading.pieces.advance();
-            len += piece_len as usize;
+        let mut len = reading.take_run(|from, len| {
             // SAFETY: `take` checked that the piece is inside the memory.
-            let from = unsafe { reading.memory.as_ptr().add(from as usize) };
-            sending.parts.push(SendRange { from, len: piece_len as usize });
-        }
+            let from = unsafe { first.add(from as usize) };
+            sending.parts.push(SendRange { from, len });
+        });
         let count = sending.parts.len();
         let sum = match reading.part {
             Some(part) => {
@@ -299,13 +362,86 @@ impl OwnerConnection {
         };
         let head =
             RunHead { transfer: reading.transfer, first: reading.next, count: count as u32, len: len as u32, sum };
-        (sending.head, sending.len, sending.sent) = (Answer::Run(head).encode(), RUN_HEAD + len, 0);
-        reading.next += count as u32;
+        sending.send_next(Answer::Run(head), len);
+        self.taken(count);
+        Next::Ready
+    }
+
+    /// So many pieces of the first request that is ready are sent, or on their way into a frame.
+    fn taken(&mut self, count: usize) {
         self.open_pieces -= count;
-        if reading.pieces.left() == 0 {
-            self.ready.pop_front();
+        if let Some(reading) = self.ready.front_mut() {
+            reading.next += count as u32;
+            if reading.pieces.left() == 0 {
+                self.ready.pop_front();
+            }
         }
-        true
+    }
+
+    /// Has the bytes of the next run brought from a device, if they are there and no others are on their way.
+    fn gather(&mut self, waker: &Waker) {
+        let Some(reading) = self.ready.front_mut().filter(|_| self.gathering.is_none()) else { return };
+        let memory = reading.memory.clone();
+        let Some(device) = memory.place().device() else { return };
+        let frame = self.frames.pop().map_or_else(|| device.copier.frame(RUN_BYTES_MAX), Ok);
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                let transfer = reading.transfer;
+                return self.lose(transfer, &error.into());
+            }
+        };
+        let mut ranges = Vec::new();
+        reading.take_run(|at, len| ranges.push(PoolRange { at, len }));
+        let (count, part) = (ranges.len(), reading.part);
+        let sum = match (reading.checksums, part) {
+            (false, _) => SumOf::Nothing,
+            (true, Some(_)) => SumOf::Frame,
+            (true, None) => SumOf::Ranges,
+        };
+        let head = RunHead { transfer: reading.transfer, first: reading.next, count: count as u32, len: 0, sum: 0 };
+        let ticket = device.copier.gather(CopyOrder { frame, ranges, part, sum, waker: Some(waker.clone()) });
+        self.gathering = Some(Gathering { head, ticket, _memory: memory });
+        self.taken(count);
+    }
+
+    /// What was gathered is sent next, or its transfer is refused.
+    fn gathered(&mut self, gathering: Gathering) {
+        let Gathering { head, ticket, .. } = gathering;
+        match ticket.wait() {
+            Ok(Copied { frame, bytes, sum }) => {
+                let sending = &mut self.sending;
+                sending.parts.push(SendRange { from: frame.as_ptr(), len: bytes });
+                sending.send_next(Answer::Run(RunHead { len: bytes as u32, sum, ..head }), bytes);
+                // What is sent is no region's.
+                (sending.frame, sending.memory) = (Some(frame), None);
+            }
+            Err(error) => self.lose(head.transfer, &error),
+        }
+    }
+
+    /// A copier fails: the transfer that needs it is refused.
+    fn lose(&mut self, transfer: u64, error: &CopyError) {
+        tracing::error!(reader = %self.peer, %error, "bytes that are asked for do not leave memory of a device");
+        self.forget(transfer);
+        self.open_pieces += 1;
+        self.refused.push_back(transfer);
+    }
+}
+
+impl Reading {
+    /// Takes the pieces of the next run; `each` gets the place and the bytes of each. Returns the bytes of all.
+    fn take_run(&mut self, mut each: impl FnMut(u64, usize)) -> usize {
+        let (mut count, mut len) = (0, 0);
+        while let Some((from, piece_len)) = self.pieces.peek()
+            && count < RUN_PIECES_MAX
+            && len + piece_len as usize <= RUN_BYTES_MAX
+        {
+            self.pieces.advance();
+            (count, len) = (count + 1, len + piece_len as usize);
+            each(from, piece_len as usize);
+        }
+        len
     }
 }
 
@@ -329,6 +465,11 @@ fn sum_up(parts: &[SendRange]) -> u64 {
 }
 
 impl Sending {
+    /// An answer, with so many bytes that its parts name, is sent next.
+    fn send_next(&mut self, answer: Answer, bytes: usize) {
+        (self.head, self.len, self.sent) = (answer.encode(), RUN_HEAD + bytes, 0);
+    }
+
     /// Sends what the socket takes now.
     fn send(&mut self, socket: &Socket) -> io::Result<usize> {
         let mut buffers = [SendBuffer::new(&[]); RUN_PIECES_MAX + 1];

@@ -2,16 +2,16 @@
 
 use super::TcpWay;
 use super::encoded::part_of;
-use super::pieces::Landing;
+use super::pieces::{Landing, LandingPlace};
 use super::series::{Series, first_series};
 use super::wire::{Asked, PIECE_BYTES_MAX, REQUEST_PIECES_MAX, REQUEST_SERIES_MAX};
 use crate::agent::config::TcpConfig;
 use crate::agent::link::{Link, Way};
-use crate::memory::copy::fetch_to_write;
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::transfer::prepared::{Plan, Reusable};
 use crate::transfer::{Piece, PrepareError, Run, Work, new_number};
 use domain::KvPart;
+use kv_memory::{Memory, Place, fetch_to_write};
 use std::sync::Arc;
 
 /// Bytes of a bucket: what one request asks for, and so what one rail is given at once, and what is read again
@@ -29,6 +29,8 @@ pub(crate) struct StreamPlan {
     pub(crate) landings: Vec<Landing>,
     /// Pieces that have not landed.
     pub(crate) missing: usize,
+    /// Runs that are on their way to memory of a device.
+    pub(super) scattering: usize,
     pub(crate) checksums: bool,
     /// What of it the thread that posted it asked for.
     pub(super) begun: Begun,
@@ -67,6 +69,8 @@ pub(crate) struct Request {
     pub(crate) part: Option<KvPart>,
     /// Their bytes on the wire.
     pub(crate) bytes: u64,
+    /// The region that they go to, where that is memory of a device.
+    pub(crate) device: Option<Arc<dyn Memory>>,
 }
 
 impl Request {
@@ -86,7 +90,7 @@ impl Reusable for StreamPlan {
     fn reset(mut self) -> Plan {
         self.number = new_number();
         (self.missing, self.begun) = (self.landings.len(), Begun::Nothing);
-        self.landings.iter_mut().for_each(|landing| landing.landed = false);
+        self.landings.iter_mut().for_each(|landing| (landing.landed, landing.scatters) = (false, false));
         for request in &mut self.requests {
             request.renew();
             // Copied only where a request of a transfer that was given up is still being sent.
@@ -110,6 +114,7 @@ impl StreamPlan {
             requests: Vec::new(),
             landings: Vec::new(),
             missing: 0,
+            scattering: 0,
             checksums,
             begun: Begun::Nothing,
             _destinations: Vec::new(),
@@ -189,7 +194,9 @@ impl StreamPlan {
         let mut left = EXPECTED_BYTES;
         for landing in &self.landings {
             let len = left.min(landing.len as usize);
-            fetch_to_write(landing.to, len);
+            if let LandingPlace::Host(to) = landing.to {
+                fetch_to_write(to, len);
+            }
             left -= len;
             if left == 0 {
                 break;
@@ -224,9 +231,12 @@ impl StreamPlan {
         let mut frame = asked.encode().to_vec();
         series.iter().for_each(|series| frame.extend_from_slice(&series.encode()));
         for piece in pieces {
-            // SAFETY: the piece is inside its region, which the plan holds.
-            let to = unsafe { memory.as_ptr().add(piece.to as usize) };
-            self.landings.push(Landing { to, len: piece.len as u32, landed: false });
+            let to = match memory.place() {
+                // SAFETY: the piece is inside its region, which the plan holds.
+                Place::Host(first) => LandingPlace::Host(unsafe { first.add(piece.to as usize) }),
+                Place::Device(_) => LandingPlace::Device(piece.to),
+            };
+            self.landings.push(Landing { to, len: piece.len as u32, landed: false, scatters: false });
         }
         let bytes = pieces.iter().map(|piece| piece.len).sum();
         self.requests.push(Request {
@@ -240,6 +250,7 @@ impl StreamPlan {
             pieces: pieces.len(),
             part,
             bytes: wire_bytes(part, bytes) as u64,
+            device: memory.place().device().map(|_| memory.clone()),
         });
     }
 }

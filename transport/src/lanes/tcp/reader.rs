@@ -5,19 +5,21 @@ mod tests;
 
 use super::asker::Asker;
 use super::encoded::Arrived;
+use super::owner::Waker;
 use super::plan::StreamPlan;
+use super::scatters::{Scattered, Scatters};
 use super::wire::{Answer, RUN_HEAD, RUN_PIECES_MAX, RunHead};
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferError;
 use crate::agent::link::{Link, Way};
 use crate::clock::now;
 use crate::lanes::lane_queue::Open;
-use crate::memory::checksum::{checksum, fold};
 use crate::net::control::ChannelError;
 use crate::net::socket::Socket;
 use crate::transfer::prepared::PlanGuard;
 use crate::transfer::timeline::Moment;
 use domain::KvPart;
+use kv_memory::{CopyError, Frame, Memory, checksum, fold};
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -56,6 +58,8 @@ pub(super) struct ReaderConnection {
     run: Option<Incoming>,
     /// What is there of a run that comes encoded.
     arrived: Arrived,
+    /// Runs on their way from their frames to memory of a device.
+    scatters: Scatters,
     pub(super) waits_to_write: bool,
     /// Whether a caller reads over it, and the thread does not listen.
     pub(super) is_driven: bool,
@@ -87,9 +91,31 @@ struct Incoming {
     begun: Instant,
     /// What its pieces are made of, where they come encoded.
     part: Option<KvPart>,
+    /// What it is put together in, and the region that it then goes to, where that is memory of a device.
+    staged: Option<(Frame, Arc<dyn Memory>)>,
 }
 
 impl Active {
+    /// The pieces of a run are in memory of a device. Returns whether the transfer ends by it.
+    fn landed(&mut self, head: &RunHead) -> bool {
+        let plan = &mut *self.plan;
+        let landings = &mut plan.landings[head.pieces()];
+        plan.missing -= landings.len();
+        landings.iter_mut().for_each(|landing| (landing.landed, landing.scatters) = (true, false));
+        let missing = plan.missing;
+        self.note(Moment::Read, head);
+        missing == 0
+    }
+
+    /// A copier failed. How the transfer ends by it.
+    fn lost(&self, error: &CopyError) -> TransferError {
+        if *error == CopyError::Checksum {
+            return TransferError::Corrupted;
+        }
+        tracing::error!(peer = self.open.link.name, %error, "bytes that were read do not reach memory of a device");
+        TransferError::DeviceLost
+    }
+
     /// Notes that a run begins to arrive, or that its bytes are there.
     fn note(&mut self, moment: Moment, run: &RunHead) {
         self.open.note(moment, self.plan.gate(run.first), run.len as usize);
@@ -97,8 +123,9 @@ impl Active {
 }
 
 impl ReaderConnection {
-    /// Returns the listening half of a rail. `None`: it is not connected.
-    pub(super) fn new(link: Arc<Link>, rail: usize) -> Option<Self> {
+    /// Returns the listening half of a rail. `waker` is called when bytes have reached memory of a device. `None`: it
+    /// is not connected.
+    pub(super) fn new(link: Arc<Link>, rail: usize, waker: Waker) -> Option<Self> {
         let Way::Tcp(way) = &link.way else { return None };
         let asker = way.askers()[rail].clone();
         let socket = asker.socket()?;
@@ -111,6 +138,7 @@ impl ReaderConnection {
             head_len: 0,
             run: None,
             arrived: Arrived::default(),
+            scatters: Scatters::new(waker),
             waits_to_write: false,
             is_driven: false,
             wake_bytes: 1,
@@ -138,6 +166,53 @@ impl ReaderConnection {
         }
     }
 
+    /// Returns whether bytes that are here are on their way to memory of a device.
+    pub(super) fn scatters(&self) -> bool {
+        !self.scatters.is_empty()
+    }
+
+    /// Takes note of what has reached memory of a device; `ended` gets the transfers that end by it.
+    pub(super) fn settle(&mut self, actives: &mut Actives, ended: &mut Vec<(u64, Result<(), TransferError>)>) {
+        while let Some(scattered) = self.scatters.next_over() {
+            self.scattered(scattered, actives, ended);
+        }
+    }
+
+    /// Waits until nothing is on its way to memory of a device, and takes note of it.
+    pub(super) fn settle_all(&mut self, actives: &mut Actives, ended: &mut Vec<(u64, Result<(), TransferError>)>) {
+        while let Some(scattered) = self.scatters.wait() {
+            self.scattered(scattered, actives, ended);
+        }
+    }
+
+    /// A run has got to its device, or never will.
+    fn scattered(
+        &self,
+        scattered: Scattered,
+        actives: &mut Actives,
+        ended: &mut Vec<(u64, Result<(), TransferError>)>,
+    ) {
+        let Scattered { head, result } = scattered;
+        // It may have ended already.
+        let Some(active) = actives.get_mut(&head.transfer) else { return };
+        active.plan.scattering -= 1;
+        if let Err(error) = result {
+            return ended.push((head.transfer, Err(active.lost(&error))));
+        }
+        self.count(&head, active, now());
+        if active.landed(&head) {
+            ended.push((head.transfer, Ok(())));
+        }
+    }
+
+    /// The bytes of a run are where its transfer wants them, or in host memory before they are checked.
+    fn count(&self, head: &RunHead, active: &Active, at: Instant) {
+        self.asker.landed(head.count as usize);
+        if let Way::Tcp(way) = &active.open.link.way {
+            way.rails().delivered(self.rail, head.len.into(), at);
+        }
+    }
+
     /// Reads what is there, up to a turn's bytes; `ended` gets the transfers that end by it. `Unknown`: the next
     /// answer is for a transfer that is not among `actives`; if it is still not the next time, its bytes go
     /// nowhere. Errors: the connection is of no use any more.
@@ -148,6 +223,7 @@ impl ReaderConnection {
         ended: &mut Vec<(u64, Result<(), TransferError>)>,
     ) -> Result<Received, ChannelError> {
         self.set_wake_bytes(1);
+        self.settle(actives, ended);
         if self.head_len == RUN_HEAD {
             self.begin(actives, ended)?;
         }
@@ -196,7 +272,20 @@ impl ReaderConnection {
     ) -> Result<(), ChannelError> {
         self.head_len = 0;
         match Answer::decode(&self.head).ok_or_else(|| lie("an answer that is none"))? {
-            Answer::Run(head) => self.run = Some(Incoming::new(head, actives, &self.link, (self.rail, &self.asker))?),
+            Answer::Run(head) => {
+                let mut run = Incoming::new(head, actives, &self.link, (self.rail, &self.asker))?;
+                let device = actives.get_mut(&head.transfer).filter(|_| run.wanted);
+                let device = device.and_then(|active| active.plan.request_of(head.first, head.count)?.device.clone());
+                if let Some(memory) = device {
+                    while self.scatters.is_full()
+                        && let Some(scattered) = self.scatters.wait()
+                    {
+                        self.scattered(scattered, actives, ended);
+                    }
+                    run.staged = Some((self.scatters.frame(&*memory)?, memory));
+                }
+                self.run = Some(run);
+            }
             Answer::Refused { transfer } => match actives.get(&transfer) {
                 Some(active) if !Arc::ptr_eq(&active.open.link, &self.link) => {
                     return Err(lie("an answer to what was not asked"));
@@ -232,12 +321,18 @@ impl ReaderConnection {
         let mut buffers: [IoSliceMut<'_>; RUN_PIECES_MAX + 1] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (mut count, mut asked_for) = (0, 0);
         let head = &mut self.head[self.head_len..];
-        match &self.run {
+        let left = self.run.as_ref().map(|run| run.left);
+        match &mut self.run {
             None => {}
             Some(run) if !run.wanted => {
                 asked_for = run.left.min(waste.len());
                 buffers[0] = IoSliceMut::new(&mut waste[..asked_for]);
                 count = 1;
+            }
+            Some(Incoming { staged: Some((frame, _)), head, left, .. }) => {
+                let len = head.len as usize;
+                buffers[0] = IoSliceMut::new(&mut frame[len - *left..len]);
+                (count, asked_for) = (1, *left);
             }
             Some(run) if run.part.is_some() => {
                 let len = run.head.len as usize;
@@ -251,13 +346,13 @@ impl ReaderConnection {
                     let len = landing.len as usize - offset;
                     // SAFETY: `Prepared::check` checked that the piece is inside its region, which the plan holds.
                     // This transfer alone writes it (`Claim`), until it ends, and no other piece of it is there.
-                    let bytes = unsafe { std::slice::from_raw_parts_mut(landing.to.add(offset), len) };
+                    let bytes = unsafe { std::slice::from_raw_parts_mut(landing.host().add(offset), len) };
                     buffers[count] = IoSliceMut::new(bytes);
                     (count, asked_for, offset) = (count + 1, asked_for + len, 0);
                 }
             }
         }
-        let whole = self.run.as_ref().is_none_or(|run| asked_for == run.left);
+        let whole = left.is_none_or(|left| asked_for == left);
         if whole {
             asked_for += head.len();
             buffers[count] = IoSliceMut::new(head);
@@ -280,13 +375,20 @@ impl ReaderConnection {
                 run.advance(of_run, actives);
                 return;
             }
-            if let Some(active) = actives.get_mut(&run.head.transfer).filter(|_| run.wanted) {
-                self.asker.landed(run.head.count as usize);
-                if let Some(end) = run.land(active, self.rail, &mut self.arrived) {
-                    ended.push((run.head.transfer, end));
+            let run = self.run.take();
+            if let Some(mut run) = run.filter(|run| run.wanted)
+                && let Some(active) = actives.get_mut(&run.head.transfer)
+            {
+                let arrived_at = run.arrive(active);
+                if let Some((frame, memory)) = run.staged.take() {
+                    self.scatters.begin(run.head, run.part, frame, &*memory, &mut active.plan);
+                } else {
+                    self.count(&run.head, active, arrived_at);
+                    if let Some(end) = run.land(active, arrived_at, &mut self.arrived) {
+                        ended.push((run.head.transfer, end));
+                    }
                 }
             }
-            self.run = None;
         }
         self.head_len += received;
     }
@@ -322,10 +424,10 @@ impl Incoming {
     ) -> Result<Self, ChannelError> {
         let now = now();
         let (piece, left) = (head.first, head.len as usize);
-        let mut run = Self { head, wanted: false, piece, offset: 0, left, begun: now, part: None };
+        let mut run = Self { head, wanted: false, piece, offset: 0, left, begun: now, part: None, staged: None };
         let Some(active) = actives.get_mut(&head.transfer) else { return Ok(run) };
         let landings = active.plan.landings.get(head.first as usize..head.first as usize + head.count as usize);
-        let missing = landings.filter(|landings| landings.iter().all(|landing| !landing.landed));
+        let missing = landings.filter(|landings| landings.iter().all(|landing| !landing.landed && !landing.scatters));
         let missing = missing.map(|landings| landings.iter().map(|landing| landing.len as usize).sum());
         let missing = missing.filter(|_| Arc::ptr_eq(&active.open.link, link));
         let request = active.plan.request_of(head.first, head.count).filter(|request| {
@@ -348,7 +450,7 @@ impl Incoming {
 
     /// `count` more bytes of pieces are there, not all.
     fn advance(&mut self, count: usize, actives: &Actives) {
-        if !self.wanted || self.part.is_some() {
+        if !self.wanted || self.part.is_some() || self.staged.is_some() {
             return;
         }
         let Some(active) = actives.get(&self.head.transfer) else { return };
@@ -361,24 +463,30 @@ impl Incoming {
         }
     }
 
-    /// All its bytes are there, right or wrong. How the transfer ends by it, if it does.
-    fn land(&self, active: &mut Active, rail: usize, arrived: &mut Arrived) -> Option<Result<(), TransferError>> {
-        let range = self.head.first as usize..(self.head.first + self.head.count) as usize;
+    /// All its bytes are there. Returns since when.
+    fn arrive(&self, active: &mut Active) -> Instant {
         let arrived_at = now();
         active.open.add_wire(arrived_at.duration_since(self.begun));
         active.open.delivered(self.head.len.into());
-        if let Way::Tcp(way) = &active.open.link.way {
-            way.rails().delivered(rail, self.head.len.into(), arrived_at);
-        }
+        arrived_at
+    }
+
+    /// Its bytes are in host memory, or put together there, right or wrong. How the transfer ends by it, if it does.
+    fn land(
+        &self,
+        active: &mut Active,
+        arrived_at: Instant,
+        arrived: &mut Arrived,
+    ) -> Option<Result<(), TransferError>> {
         let plan = &mut *active.plan;
-        let landings = &mut plan.landings[range];
+        let landings = &mut plan.landings[self.head.pieces()];
         landings.iter_mut().for_each(|landing| landing.landed = true);
         if plan.checksums {
             let sum = match self.part {
                 Some(_) => checksum(arrived.run(self.head.len as usize)),
                 None => landings.iter().fold(0, |sum, landing| {
                     // SAFETY: as in `read`; it is not written now.
-                    let bytes = unsafe { std::slice::from_raw_parts(landing.to, landing.len as usize) };
+                    let bytes = unsafe { std::slice::from_raw_parts(landing.host(), landing.len as usize) };
                     fold(sum, checksum(bytes))
                 }),
             };

@@ -116,13 +116,14 @@ mod tests {
     use crate::agent::config::{AgentConfig, TcpConfig};
     use crate::agent::known_peer::KnownPeer;
     use crate::agent::shared::AgentShared;
-    use crate::memory::{Memory, RegionId};
     use crate::net::socket::Socket;
+    use crate::regions::RegionId;
     use crate::speed::probe::Scratch;
     use crate::transfer::prepared::Prepared;
     use crate::transfer::{Copies, Copy, ReadBatch, Work};
     use domain::session::PeerAddress;
     use domain::{Incarnation, WorkerId};
+    use kv_memory::Memory;
     use rustix::fs::MemfdFlags;
     use std::collections::BTreeMap;
     use std::io::Read;

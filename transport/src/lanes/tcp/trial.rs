@@ -3,9 +3,9 @@
 use super::series::Series;
 use super::wire::{Answer, Asked, PIECE_BYTES_MAX, RUN_HEAD};
 use crate::clock::now;
-use crate::memory::RegionId;
 use crate::net::control::ConnectError;
 use crate::net::socket::Socket;
+use crate::regions::RegionId;
 use crate::transfer::new_number;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};

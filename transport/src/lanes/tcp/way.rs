@@ -5,11 +5,12 @@ use super::asker::Asker;
 use super::plan::{Request, StreamPlan};
 use crate::clock::now;
 use crate::lanes::rails::{Rails, Trial};
-use crate::memory::{RegionId, take_note};
 use crate::net::control::hello::Region;
 use crate::net::socket::Socket;
+use crate::regions::{RegionId, take_note};
 use crate::speed::link_speed::LinkSpeed;
 use crate::wire_error::WireError;
+use kv_memory::DeviceId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ pub(crate) struct TcpWay {
     askers: Vec<Arc<Asker>>,
     /// Where each rail connects to.
     addresses: Vec<String>,
+    /// The device whose memory some of the regions are.
+    device: Option<DeviceId>,
     /// Whether the caller that waited for the last read received it, so that it will receive the next one, too.
     driven: AtomicBool,
 }
@@ -60,7 +63,18 @@ impl TcpWay {
             addresses.push(address);
         }
         let rails = Mutex::new(Rails::new(&trials, now()));
-        Self { regions: Mutex::new(regions), rails, askers, addresses, driven: AtomicBool::new(false) }
+        let (regions, driven) = (Mutex::new(regions), AtomicBool::new(false));
+        Self { regions, rails, askers, addresses, device: None, driven }
+    }
+
+    /// The same, of regions of which some are memory of this device.
+    pub(crate) fn of_device(self, device: Option<DeviceId>) -> Self {
+        Self { device, ..self }
+    }
+
+    /// Returns the device whose memory some of the regions are.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        self.device
     }
 
     fn regions(&self) -> MutexGuard<'_, BTreeMap<RegionId, u64>> {

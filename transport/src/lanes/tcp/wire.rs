@@ -10,6 +10,7 @@
 //! ones.
 
 use super::series::SERIES_BYTES;
+use std::ops::Range;
 
 /// Bytes of a request's head.
 pub(crate) const REQUEST_HEAD: usize = 40;
@@ -80,6 +81,13 @@ pub(crate) struct RunHead {
     pub(crate) len: u32,
     /// The checksums of the pieces, folded, or that of all bytes where they are encoded; 0 where none were asked for.
     pub(crate) sum: u64,
+}
+
+impl RunHead {
+    /// Returns the numbers of its pieces.
+    pub(crate) fn pieces(&self) -> Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -3,7 +3,7 @@
 
 use super::channel::{Channel, ChannelError, Frame};
 use super::connect_error::ConnectError;
-use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, RegionPlace, Transcript, kind};
 use super::sockets::{ANSWER_MAX, connect_tcp, connect_unix};
 use crate::agent::config::TcpConfig;
 use crate::agent::event::TransferReport;
@@ -18,14 +18,15 @@ use crate::lanes::rails::RAILS_MAX;
 use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::{self, JoinedRail, Order, TcpWay};
-use crate::memory::{Memory, RegionId, take_note};
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::Socket;
+use crate::regions::{RegionId, take_note};
 use crate::speed::probe::{self, PROBE_BYTES, PROBE_BYTES_MIN, PROBE_REPEATS, Scratch};
 use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
+use kv_memory::Memory;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -92,8 +93,11 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
             kind::REGION => {
-                let (id, mapping) = map(&frame, &mut channel)?;
-                take_note(&mut regions, id, mapping.map(Arc::new))?;
+                let (region, mapping) = map(&frame, &mut channel)?;
+                if let RegionPlace::Device(device) = region.place {
+                    return Err(ConnectError::OfDevice(device));
+                }
+                take_note(&mut regions, region.id, mapping.map(Arc::new))?;
             }
             kind::PROGRESS => {
                 let file = channel.take_descriptor().ok_or(WireError::ProgressWithoutFile)?;
@@ -116,6 +120,11 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink
 pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<ConnectedLink, ConnectError> {
     let streams = agent.streams.as_ref().ok_or(ConnectError::NotListening)?;
     let (channel, regions) = control_over_tcp(agent, peer, patience)?;
+    let device = regions.values().find_map(|region| match region.place {
+        RegionPlace::Device(device) => Some(device),
+        RegionPlace::Host | RegionPlace::File(_) => None,
+    });
+    let regions: BTreeMap<RegionId, u64> = regions.into_iter().map(|(id, region)| (id, region.len)).collect();
     let connections = usize::from(agent.config.tcp.connections.max(1));
     let addresses: Vec<&str> = addresses(peer).flat_map(|address| std::iter::repeat_n(address, connections)).collect();
     let count = addresses.len().min(RAILS_MAX);
@@ -135,7 +144,7 @@ pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> 
     if let Some(error) = first_error.filter(|_| rails.iter().all(|(_, joined)| joined.is_none())) {
         return Err(error);
     }
-    let way = Way::Tcp(TcpWay::new(regions, rails));
+    let way = Way::Tcp(TcpWay::new(regions, rails).of_device(device));
     let link = Arc::new(Link::new(peer, way, &agent.fair_shares));
     streams.lane_queue().ask(Order::Adopt(link.clone()));
     let read = |transfer| streams.lane_queue().read(transfer, patience.step, tcp::begin);
@@ -280,12 +289,12 @@ fn persist<T>(attempt: impl Fn() -> Result<T, ConnectError>) -> Result<T, Connec
     attempt()
 }
 
-/// Returns a link's connection for messages, and the bytes of each region of the peer.
+/// Returns a link's connection for messages, and each region of the peer.
 fn control_over_tcp(
     agent: &AgentShared,
     peer: &KnownPeer,
     patience: Patience,
-) -> Result<(Channel, BTreeMap<RegionId, u64>), ConnectError> {
+) -> Result<(Channel, BTreeMap<RegionId, Region>), ConnectError> {
     let mut channel = first_address(agent, peer, |address| connect(agent, peer, address, Purpose::Control, patience))?;
     let (mut regions, begin) = (BTreeMap::new(), now());
     loop {
@@ -293,7 +302,7 @@ fn control_over_tcp(
         match frame.kind {
             kind::REGION => {
                 let region = Region::decode(&frame.body)?;
-                take_note(&mut regions, region.id, region.len)?;
+                take_note(&mut regions, region.id, region)?;
             }
             kind::READY => return Ok((channel, regions)),
             other => return Err(WireError::OutOfPlace(other).into()),
@@ -397,20 +406,21 @@ fn wait(channel: &mut Channel, begin: Instant) -> Result<Frame, ConnectError> {
 }
 
 /// Maps the region that a frame speaks of, if a file comes along.
-fn map(frame: &Frame, channel: &mut Channel) -> Result<(RegionId, Option<PeerMapping>), ChannelError> {
-    let Region { id, len, offset } = Region::decode(&frame.body)?;
-    let Some(offset) = offset else { return Ok((id, None)) };
+fn map(frame: &Frame, channel: &mut Channel) -> Result<(Region, Option<PeerMapping>), ChannelError> {
+    let region = Region::decode(&frame.body)?;
+    let RegionPlace::File(offset) = region.place else { return Ok((region, None)) };
     let file = channel.take_descriptor().ok_or(WireError::RegionWithoutFile)?;
-    let len = usize::try_from(len).map_err(|_| WireError::RegionTooLarge)?;
-    Ok((id, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
+    let len = usize::try_from(region.len).map_err(|_| WireError::RegionTooLarge)?;
+    Ok((region, Some(PeerMapping::new(file.as_fd(), offset, len)?)))
 }
 
 /// A region that came later than the others.
 pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> Result<(), ChannelError> {
     match &link.way {
         Way::Shm { regions, .. } => {
-            let (id, mapping) = map(frame, channel)?;
-            take_note(&mut regions.lock().unwrap_or_else(PoisonError::into_inner), id, mapping.map(Arc::new))?;
+            let (region, mapping) = map(frame, channel)?;
+            let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
+            take_note(&mut regions, region.id, mapping.map(Arc::new))?;
         }
         Way::Tcp(way) => way.add_region(Region::decode(&frame.body)?)?,
         // The lane `rdma` hears of regions, with their keys, over a connection of its own.

@@ -10,6 +10,7 @@ use crate::lanes::shm::peer_mapping::MapError;
 use crate::lanes::{Lane, PassedOver, WhyPassed};
 use crate::transfer::{PostError, PrepareError};
 use crate::wire_error::WireError;
+use kv_memory::DeviceId;
 use std::io;
 
 /// Why a peer is not connected, over a lane or a connection of it.
@@ -60,6 +61,9 @@ pub(crate) enum ConnectError {
     /// No region of the peer is in a file.
     #[error("its memory is not in files that could be mapped")]
     NotMappable,
+    /// A region of the peer is in memory of a device.
+    #[error("the peer's pool is in memory of {0}, which processes cannot map")]
+    OfDevice(DeviceId),
     /// The peer keeps its progress word to itself.
     #[error("it does not show its progress")]
     NoProgress,

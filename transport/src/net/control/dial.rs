@@ -106,6 +106,7 @@ fn keep_best(
     rustix::io::ioctl_fionbio(channel.socket(), true).map_err(io::Error::from)?;
     let tls = lane == Lane::Tcp && agent.config.tls.is_some();
     let encoding = agent.encoding_over(lane);
-    let status = LaneStatus { peer: peer.name.clone(), lane, tls, encoding, probe, expected_bytes_per_s, passed_over };
+    let (peer, staging) = (peer.name.clone(), agent.staging(&link));
+    let status = LaneStatus { peer, lane, tls, encoding, staging, probe, expected_bytes_per_s, passed_over };
     Ok(Dialled { link, status, channel })
 }

@@ -1,7 +1,7 @@
 //! The machines at both ends of a control connection, as a fuzzer feeds them: what the other end says, in pieces.
 
 use super::channel::Channel;
-use super::hello::{self, Introduction, Proof, Purpose, Region, Transcript, kind};
+use super::hello::{self, Introduction, Proof, Purpose, Region, RegionPlace, Transcript, kind};
 use super::serve::{Next, Serving};
 use crate::agent::config::AgentConfig;
 use crate::agent::event::AgentEvent;
@@ -10,10 +10,10 @@ use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
 use crate::fuzzing::input::{How, frame, known, pair, said};
 use crate::lanes::tcp::TcpWay;
-use crate::memory::RegionId;
-use crate::memory::sealed::SealedMemory;
 use crate::net::socket::Socket;
+use crate::regions::RegionId;
 use domain::{Incarnation, Secret, WorkerId};
+use kv_memory::SealedMemory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ pub(crate) fn connected(input: &[u8]) {
 /// Returns what is said on good days, by either end.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let hello = frame(kind::HELLO, &hello().1);
-    let region = |id, len| frame(kind::REGION, &Region { id: RegionId(id), len, offset: None }.encode());
+    let region = |id, len| frame(kind::REGION, &Region { id: RegionId(id), len, place: RegionPlace::Host }.encode());
     let regions = [region(1, 1 << 40), region(2, 0), frame(kind::WITHDRAWN, &1_u32.to_le_bytes())].concat();
     let messages = [frame(kind::MESSAGE, b"one"), frame(kind::MESSAGE, &[7; 300]), frame(kind::MESSAGE, &[])].concat();
     vec![

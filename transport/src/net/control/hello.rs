@@ -19,10 +19,11 @@
 
 use crate::agent::known_peer::KnownPeer;
 use crate::fields::{FieldReader, FieldWriter};
-use crate::memory::RegionId;
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
 use domain::{Incarnation, Secret, Secrets, Versions, WorkerId};
+use kv_memory::DeviceId;
 
 /// Versions of everything that agents say to each other that this release speaks. Agents without a common one refuse
 /// each other. Each fits into two bytes.
@@ -63,21 +64,46 @@ pub(crate) mod kind {
 pub(crate) struct Region {
     pub(crate) id: RegionId,
     pub(crate) len: u64,
-    /// Where it begins in the file that comes along, if any does.
-    pub(crate) offset: Option<u64>,
+    pub(crate) place: RegionPlace,
 }
+
+/// Where a region is, as far as peers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionPlace {
+    /// In host memory that peers cannot map.
+    Host,
+    /// In the file that comes along, from this offset on.
+    File(u64),
+    /// In memory of a device.
+    Device(DeviceId),
+}
+
+/// The kinds of places, on the wire. Release 0.2.0 takes whatever is not a file for host memory.
+const IN_HOST: u8 = 0;
+const IN_FILE: u8 = 1;
+const IN_DEVICE: u8 = 2;
 
 impl Region {
     pub(crate) fn encode(self) -> Vec<u8> {
         let fields = FieldWriter::default().region(self.id).u64(self.len);
-        fields.u64(self.offset.unwrap_or(0)).u8(self.offset.is_some().into()).finish()
+        let (number, kind) = match self.place {
+            RegionPlace::Host => (0, IN_HOST),
+            RegionPlace::File(offset) => (offset, IN_FILE),
+            RegionPlace::Device(DeviceId(id)) => (id.into(), IN_DEVICE),
+        };
+        fields.u64(number).u8(kind).finish()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut fields = FieldReader::new(bytes);
-        let (id, len, offset, has_file) = (fields.region()?, fields.u64()?, fields.u64()?, fields.u8()? == 1);
+        let (id, len, number, kind) = (fields.region()?, fields.u64()?, fields.u64()?, fields.u8()?);
         fields.end()?;
-        Ok(Self { id, len, offset: has_file.then_some(offset) })
+        let place = match kind {
+            IN_FILE => RegionPlace::File(number),
+            IN_DEVICE => RegionPlace::Device(DeviceId(number as u32)),
+            _ => RegionPlace::Host,
+        };
+        Ok(Self { id, len, place })
     }
 }
 
@@ -381,8 +407,8 @@ mod tests {
         // What this release says to it is the same.
         assert_eq!(transcript.clone().prove(&secret, Proof::Listener, &identity.encode()), answer);
         assert_eq!(introduction().encode(), content(&messages[2]));
-        for (name, offset) in [("region", None), ("region in a file", Some(4096))] {
-            let region = Region { id: RegionId(7), len: 1 << 40, offset };
+        for (name, place) in [("region", RegionPlace::Host), ("region in a file", RegionPlace::File(4096))] {
+            let region = Region { id: RegionId(7), len: 1 << 40, place };
             assert_eq!(region.encode(), recorded(name, kind::REGION));
             assert_eq!(Region::decode(&region.encode()), Ok(region));
         }
@@ -393,8 +419,8 @@ mod tests {
 
     #[test]
     fn regions_are_told_of_and_withdrawn() {
-        for offset in [None, Some(4096)] {
-            let region = Region { id: RegionId(7), len: 1 << 40, offset };
+        for place in [RegionPlace::Host, RegionPlace::File(4096), RegionPlace::Device(DeviceId(5))] {
+            let region = Region { id: RegionId(7), len: 1 << 40, place };
             let bytes = region.encode();
             assert_eq!(Region::decode(&bytes), Ok(region));
             (0..bytes.len()).for_each(|len| assert!(Region::decode(&bytes[..len]).is_err(), "{len} bytes"));

@@ -2,16 +2,17 @@
 
 use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, Transcript, kind};
+use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, RegionPlace, Transcript, kind};
 use super::sockets::prepare_tcp;
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
-use crate::memory::RegionId;
 use crate::net::HELLO_BYTES_MAX;
+use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
+use kv_memory::Place;
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -114,9 +115,12 @@ impl Serving {
             channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
         }
         for (id, memory) in news.new {
-            let file = memory.file().filter(|_| channel.is_unix());
-            let region = Region { id, len: memory.len() as u64, offset: file.map(|(_, offset)| offset) };
-            let file = file.map(|(file, _)| to_send(file)).transpose()?;
+            let (file, place) = match (memory.place(), memory.file().filter(|_| channel.is_unix())) {
+                (Place::Device(device), _) => (None, RegionPlace::Device(device.id)),
+                (Place::Host(_), Some((file, offset))) => (Some(to_send(file)?), RegionPlace::File(offset)),
+                (Place::Host(_), None) => (None, RegionPlace::Host),
+            };
+            let region = Region { id, len: memory.len() as u64, place };
             channel.push(kind::REGION, &region.encode(), file);
         }
         Ok(())

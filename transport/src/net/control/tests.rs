@@ -1,7 +1,7 @@
 //! Another lane is taken to a peer while it is read; peers that lie.
 
 use super::channel::Channel;
-use super::hello::{Identity, Proof, Region, Transcript, kind, opening};
+use super::hello::{Identity, Proof, Region, RegionPlace, Transcript, kind, opening};
 use crate::agent::counts::Refusal;
 use crate::agent::event::TransferError;
 use crate::lanes::shm::progress_page::ProgressPage;
@@ -103,7 +103,7 @@ fn liar(listener: &UnixListener) {
     let show = |channel: &mut Channel, len: usize| {
         let memory = SealedMemory::new("test", len).expect("memory");
         let file = memory.file().expect("it has one").0.try_clone_to_owned().expect("descriptors are left");
-        let region = Region { id: RegionId(0), len: len as u64, offset: Some(0) };
+        let region = Region { id: RegionId(0), len: len as u64, place: RegionPlace::File(0) };
         channel.push(kind::REGION, &region.encode(), Some(file));
     };
     show(&mut channel, BYTES);

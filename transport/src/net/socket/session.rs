@@ -5,8 +5,8 @@
 
 use super::{SendBuffer, is_tls, receive, send};
 use crate::clock::now;
-use crate::memory::copy::copy_racing_cached;
 use crate::net::HELLO_BYTES_MAX;
+use kv_memory::copy_racing_cached;
 use rustls::Connection;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::os::fd::OwnedFd;

@@ -31,10 +31,11 @@ use crate::agent::event::TransferId;
 use crate::bounded_thread::{BoundedThread, Late};
 use crate::clock::now;
 use crate::failure::Failure;
-use crate::memory::{Memory, RegionId, Regions};
+use crate::regions::{RegionId, Regions};
 use crate::speed::storage_speed::StorageSpeeds;
 use crate::transfer::PostError;
 use crate::wake::{Doorbell, Wake};
+use kv_memory::Memory;
 use plan::{FilePlan, Run};
 use prepared::FileSlot;
 use std::collections::VecDeque;
@@ -233,7 +234,7 @@ impl FileMover {
     /// Registers memory that transfers may read and write. Done once, at start; it stays mapped as long as the
     /// mover lives. Shown at [`FileMover::post`].
     pub fn register(&self, memory: Arc<dyn Memory>) -> RegionId {
-        let (id, is_ours) = (lock(&self.shared.memory).add(memory.clone()), memory.device().is_none());
+        let (id, is_ours) = (lock(&self.shared.memory).add(memory.clone()), memory.place().host().is_some());
         if is_ours {
             self.shared.order(|orders| orders.registered.push((id, memory)));
         }

@@ -1,7 +1,7 @@
 //! One read or write of a file.
 
 use super::stripes::FileRange;
-use crate::memory::RegionId;
+use crate::regions::RegionId;
 use std::io;
 
 /// One read or write. What `memory` points to is lent to it until it has ended: the transfer that it is part of

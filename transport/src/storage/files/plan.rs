@@ -2,8 +2,9 @@
 
 use super::operation::Operation;
 use super::stripes::{FILE_ALIGN, Stripes};
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::speed::storage_speed::Both;
+use kv_memory::Memory;
 use std::sync::Arc;
 
 /// A region of files of one mover, in the order in which they were opened, from 0.
@@ -105,11 +106,9 @@ impl Run {
         memory: Arc<dyn Memory>,
     ) -> Result<Self, FilePrepareError> {
         let FileBatch { direction, memory: region, len, mut copies, .. } = batch;
-        if memory.device().is_some() {
-            return Err(FilePrepareError::Device(region));
-        }
+        let first = memory.place().host().ok_or(FilePrepareError::Device(region))?;
         let inside = |offset: u64, bytes: u64| offset.checked_add(len as u64).is_some_and(|end| end <= bytes);
-        let base = memory.as_ptr() as u64;
+        let base = first.addr() as u64;
         for &copy in &copies {
             if !inside(copy.file, stripes.bytes()) || !inside(copy.memory, memory.len() as u64) {
                 return Err(FilePrepareError::OutOfBounds { copy, len });
@@ -169,7 +168,8 @@ impl FilePlan {
                 *cursor = Cursor { piece: cursor.piece + 1, offset: 0, ..*cursor };
             }
             // Inside the memory: it was checked.
-            let memory = run.memory.as_ptr().wrapping_add(region_offset as usize);
+            let memory =
+                run.memory.place().host().expect("it was seen to be host memory").wrapping_add(region_offset as usize);
             let write = run.direction == Direction::Write;
             return Some(Operation { range, memory, region: run.region, region_offset, write, repeats: 0 });
         }

@@ -2,10 +2,11 @@
 //! registered is not pinned anew for each.
 
 use super::operation::{Done, Operation};
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::wake::Doorbell;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode, squeue};
+use kv_memory::Memory;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -85,8 +86,9 @@ impl Ring {
         if self.unregistered.is_some() {
             return;
         }
+        let Some(first) = memory.place().host() else { return };
         let piece = |at: usize| libc::iovec {
-            iov_base: memory.as_ptr().wrapping_add(at).cast(),
+            iov_base: first.wrapping_add(at).cast(),
             iov_len: (memory.len() - at).min(BUFFER_BYTES),
         };
         let pieces: Vec<_> = (0..memory.len()).step_by(BUFFER_BYTES).map(piece).collect();
@@ -205,7 +207,7 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::private::PrivateMemory;
+    use kv_memory::PrivateMemory;
 
     const PAGE: usize = 4096;
 

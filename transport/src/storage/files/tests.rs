@@ -3,8 +3,8 @@
 use super::operation::Operation;
 use super::threads::{Threads, carry_out};
 use super::*;
-use crate::memory::private::PrivateMemory;
 use crate::transfer::plan_slot::TransferState;
+use kv_memory::PrivateMemory;
 use std::sync::atomic::AtomicU32;
 
 /// Nothing takes nearly as long.

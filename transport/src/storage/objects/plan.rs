@@ -1,7 +1,8 @@
 //! Object transfers: what may be asked of a store, checked and cut into requests.
 
-use crate::memory::{Memory, RegionId};
+use crate::regions::RegionId;
 use crate::speed::storage_speed::Both;
+use kv_memory::Memory;
 use object_store::path::Path;
 use std::ops::Range;
 use std::sync::Arc;
@@ -113,7 +114,7 @@ impl ObjectPlan {
     ) -> Result<Self, ObjectPrepareError> {
         let registered = |region| {
             let memory = memory(region).ok_or(ObjectPrepareError::NoMemory(region))?;
-            if memory.device().is_some() { Err(ObjectPrepareError::Device(region)) } else { Ok(memory) }
+            if memory.place().host().is_some() { Ok(memory) } else { Err(ObjectPrepareError::Device(region)) }
         };
         let (key, plan) = match work {
             ObjectWork::Read { key, memory, pieces } => {
@@ -199,26 +200,7 @@ fn cut(pieces: Vec<ObjectPiece>, part_bytes: usize) -> Vec<ObjectPiece> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::DeviceMemory;
-    use crate::memory::sealed::SealedMemory;
-
-    /// Memory of a device.
-    struct Elsewhere;
-
-    // SAFETY: it is said to be a device's, so nobody touches what is at its address.
-    unsafe impl Memory for Elsewhere {
-        fn as_ptr(&self) -> *mut u8 {
-            std::ptr::without_provenance_mut(1 << 20)
-        }
-
-        fn len(&self) -> usize {
-            100
-        }
-
-        fn device(&self) -> Option<DeviceMemory<'_>> {
-            Some(DeviceMemory::Peer)
-        }
-    }
+    use kv_memory::{GuardedMemory, SealedMemory};
 
     fn piece(object: u64, memory: u64, len: usize) -> ObjectPiece {
         ObjectPiece { object, memory, len }
@@ -270,7 +252,8 @@ mod tests {
         let nowhere = ObjectWork::Write { key: "a".to_owned(), memory: RegionId(1), range: 0..1 };
         assert_eq!(prepared(nowhere), Err(ObjectPrepareError::NoMemory(RegionId(1))));
         for work in [read(&[piece(0, 0, 1)]), write(0..1)] {
-            let refused = ObjectPlan::new(work, 40, |_| Some(Arc::new(Elsewhere)));
+            let memory = Arc::new(GuardedMemory::new(100, None).expect("memory"));
+            let refused = ObjectPlan::new(work, 40, |_| Some(memory.clone()));
             assert_eq!(refused.err(), Some(ObjectPrepareError::Device(RegionId(0))));
         }
     }

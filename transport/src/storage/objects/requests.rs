@@ -6,10 +6,10 @@ use super::failure::Failure;
 use super::plan::{ObjectPiece, ObjectPlan, Plan};
 use super::{ListedObject, ObjectConfig, ObjectError, ObjectOutcome, ObjectTrouble, error};
 use crate::clock::now;
-use crate::memory::Memory;
 use crate::random;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use kv_memory::Memory;
 use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::multipart::{MultipartStore, PartId};
@@ -166,7 +166,7 @@ impl Requests {
             }
             // SAFETY: the piece is inside the memory, which is mapped while the transfer holds it; it was checked.
             unsafe {
-                let to = memory.as_ptr().add(piece.memory as usize + taken);
+                let to = host(memory).add(piece.memory as usize + taken);
                 to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             }
             taken += bytes.len();
@@ -283,11 +283,16 @@ impl Requests {
     }
 }
 
+/// Returns the first byte of memory that a plan has: it takes none but the host's.
+fn host(memory: &dyn Memory) -> *mut u8 {
+    memory.place().host().expect("it was seen to be host memory")
+}
+
 /// A copy of memory, which may change as soon as its transfer has ended: a connection may hold what it sends for
 /// longer.
 fn bytes(memory: &dyn Memory, piece: ObjectPiece) -> Bytes {
     // SAFETY: the piece is inside the memory, which is mapped and does not change while its transfer is open.
-    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(memory.as_ptr().add(piece.memory as usize), piece.len) })
+    Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(host(memory).add(piece.memory as usize), piece.len) })
 }
 
 /// Returns the pause after one of so long: drawn, so that those who met each other do not meet again.

@@ -14,14 +14,14 @@ use domain::{
     Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvKind, KvLayout, ModelLayout, ProgressWord,
     RequestId, SamplingParams, SeqKey, Tenant, Time, Token, WorkerId,
 };
-use engine::device::{Device, DeviceLimits, PoolMemory, SubmitError};
+use engine::device::{Device, DeviceLimits, SubmitError};
 use kv_manager::tiers::{ReadEnd, Slot, Tier, TierConfig, TierLift, TierRead, TierRecord, TierWrite, WritePolicy};
 use scheduler::SchedulerConfig;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tiers::{Record, TierEvent, TierMover, TierParts};
-use transport::{AgentEvent, Lane, ReadBatch, SendError, TransferId};
+use transport::{AgentEvent, Lane, Memory, ReadBatch, SendError, TransferId};
 
 /// Whose all records are.
 pub(super) const TENANT: Tenant = Tenant(77);
@@ -133,7 +133,7 @@ impl Device for Paper {
         ProgressWord::default()
     }
 
-    fn pool(&self, _: usize) -> Arc<dyn PoolMemory> {
+    fn pool(&self, _: usize) -> Arc<dyn Memory> {
         unreachable!("the test moves nothing")
     }
 

@@ -7,8 +7,8 @@ use super::super::port;
 use super::super::verbs::pretended::{self, END_ERROR, PAIRS, POSTED, PretendedDevice, TOLD};
 use super::*;
 use crate::agent::config::RdmaConfig;
-use crate::memory::sealed::SealedMemory;
-use crate::memory::{DeviceMemory, Memory};
+use kv_memory::SealedMemory;
+use kv_memory::{Copier, CopyOrder, DeviceId, DevicePlace, Exports, Frame, Memory, Place, Ticket};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn memory(byte: u8) -> Arc<dyn Memory> {
 
 fn bytes(memory: &Arc<dyn Memory>) -> &[u8] {
     // SAFETY: it is as long, and what was posted has completed.
-    unsafe { std::slice::from_raw_parts(memory.as_ptr(), LEN) }
+    unsafe { std::slice::from_raw_parts(memory.place().host().expect("it is host memory"), LEN) }
 }
 
 /// What no queue pair of this crate lets its peer do, and no registration.
@@ -79,7 +79,7 @@ fn an_owner() {
     };
     let (number, packet) = pair.number();
     let key = port.keys(&memory).expect("keys").remote;
-    println!("\nowner {number} {packet} {key} {}", memory.as_ptr() as u64);
+    println!("\nowner {number} {packet} {key} {}", memory.place().address());
     for line in std::io::stdin().lines().map_while(Result::ok) {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["connect", number, packet] => {
@@ -196,7 +196,7 @@ impl Ends {
             remote_key: self.owner.key,
             remote_address: self.owner.address + offset as u64,
             local_key: self.port.keys(&self.own).expect("keys").local,
-            local_address: self.own.as_ptr() as u64,
+            local_address: self.own.place().address(),
             len: len as u32,
         };
         // SAFETY: the destination is registered, as long, and nobody else's.
@@ -206,7 +206,7 @@ impl Ends {
     /// Has the peer write over the owner's first bytes; the status.
     fn write(&mut self) -> u32 {
         let own = self.port.keys(&self.own).expect("keys").local;
-        let (key, to, from) = (self.owner.key, self.owner.address, self.own.as_ptr() as u64);
+        let (key, to, from) = (self.owner.key, self.owner.address, self.own.place().address());
         self.status(|peer| {
             let mut piece = LocalPiece { address: from, len: 64, key: own };
             let mut request = Request {
@@ -245,31 +245,54 @@ fn a_write_is_refused_by_the_key() {
     assert!(ends.owner.has_failed(), "the owner sees that something was refused");
 }
 
-/// A file that is said to be a dma-buf, as a device's driver would export it.
-struct Exported(std::fs::File);
+/// A file that is said to be a dma-buf, as a device's driver would export it; `None`: it exports nothing.
+struct Exported(Option<std::fs::File>, Arc<dyn Copier>);
+
+/// Copies nothing.
+struct NoCopier;
+
+impl Copier for NoCopier {
+    fn frame(&self, bytes: usize) -> std::io::Result<Frame> {
+        Frame::new(bytes)
+    }
+
+    fn gather(&self, _: CopyOrder) -> Ticket {
+        Ticket::new(None).0
+    }
+
+    fn scatter(&self, _: CopyOrder, _: u64) -> Ticket {
+        Ticket::new(None).0
+    }
+}
 
 // SAFETY: it is said to be a device's, so nobody touches what is at its address.
 unsafe impl Memory for Exported {
-    fn as_ptr(&self) -> *mut u8 {
-        std::ptr::without_provenance_mut(1 << 20)
+    fn place(&self) -> Place<'_> {
+        let dma_buf = self.0.as_ref().map(|file| (file.as_fd(), 0));
+        let exports = Exports { dma_buf, ..Exports::default() };
+        Place::Device(DevicePlace { id: DeviceId(3), address: 1 << 20, exports, copier: &self.1 })
     }
 
     fn len(&self) -> usize {
         LEN
-    }
-
-    fn device(&self) -> Option<DeviceMemory<'_>> {
-        Some(DeviceMemory::DmaBuf { file: self.0.as_fd(), offset: 0 })
     }
 }
 
 #[test]
 fn memory_of_a_device_that_the_network_card_does_not_take_is_refused_with_what_mends_it() {
     let Some(port) = own_port() else { return };
-    let memory: Arc<dyn Memory> = Arc::new(Exported(tempfile::tempfile().expect("a file")));
+    let memory: Arc<dyn Memory> = Arc::new(Exported(Some(tempfile::tempfile().expect("a file")), Arc::new(NoCopier)));
     let refused = port.register(&memory).expect_err("it is no dma-buf").to_string();
     assert!(refused.contains("bytes of a device cannot be registered") && refused.contains("dma-buf"), "{refused}");
     assert_eq!(port.keys(&memory), None);
+}
+
+#[test]
+fn memory_that_its_driver_exports_to_no_network_card_is_not_registered() {
+    let port = pretended_port(RdmaService::default());
+    let memory: Arc<dyn Memory> = Arc::new(Exported(None, Arc::new(NoCopier)));
+    let refused = port.register(&memory).expect_err("nobody could read it").to_string();
+    assert!(refused.contains("memory of device 3") && refused.contains("no network card"), "{refused}");
 }
 
 #[test]

@@ -5,12 +5,11 @@ use crate::agent::config::AgentConfig;
 use crate::agent::rdma::RdmaError;
 use crate::agent::shared::AgentParts;
 use crate::lanes::local::Hub;
-use crate::memory::DeviceMemory;
-use crate::memory::sealed::SealedMemory;
 use crate::net::control::Control;
 use crate::wake::watch::Watched;
 use domain::session::PeerAddress;
 use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout, ProgressWord, StepId};
+use kv_memory::SealedMemory;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -20,24 +19,6 @@ const LEN: usize = 4096;
 fn part() -> KvPart {
     let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(1, 4), window: None }];
     KvLayout::whole(ModelLayout { block_tokens: 4, dtype: Dtype::Bf16, encoding: Encoding::Fp8, groups }).part(0)
-}
-
-/// Memory of a device: at its address nobody of this process may read.
-struct Elsewhere;
-
-// SAFETY: it is said to be a device's, so nobody touches what is at its address.
-unsafe impl Memory for Elsewhere {
-    fn as_ptr(&self) -> *mut u8 {
-        std::ptr::without_provenance_mut(LEN)
-    }
-
-    fn len(&self) -> usize {
-        LEN
-    }
-
-    fn device(&self) -> Option<DeviceMemory<'_>> {
-        Some(DeviceMemory::Peer)
-    }
 }
 
 fn agent(word: &ProgressWord) -> AgentShared {
@@ -53,8 +34,11 @@ fn agent(word: &ProgressWord) -> AgentShared {
     });
     agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory")));
     agent.register(Arc::new(SealedMemory::new("test", LEN).expect("memory").of_parts(part())));
-    agent.register(Arc::new(Elsewhere));
     agent
+}
+
+fn waker() -> Waker {
+    Arc::new(|| ())
 }
 
 fn connection() -> (OwnerConnection, UnixStream) {
@@ -143,7 +127,7 @@ fn a_withdrawn_region_is_refused_read_by_read() {
         peer.write_all(&read(0, 0, &[(0, 1)])).expect("it is open");
     }
     assert_eq!((owner.receive(&agent).ok(), owner.open_pieces), (Some(true), 2));
-    assert_eq!(owner.turn().ok(), Some(Turn::Idle));
+    assert_eq!(owner.turn(&waker()).ok(), Some(Turn::Idle));
     let mut answers = [0; 2 * RUN_HEAD];
     peer.read_exact(&mut answers).expect("it is answered");
     for answer in answers.as_chunks::<RUN_HEAD>().0 {
@@ -169,7 +153,7 @@ fn requests_come_in_parts_wait_for_their_gates_and_are_taken_back() {
     assert!(owner.waits() && !owner.open(word.get()));
     word.raise(StepId(1), 0);
     assert!(owner.open(word.get()) && !owner.waits());
-    assert_eq!(owner.turn().ok(), Some(Turn::Idle));
+    assert_eq!(owner.turn(&waker()).ok(), Some(Turn::Idle));
     let mut answer = [0; RUN_HEAD + 30];
     peer.read_exact(&mut answer).expect("it is answered");
     let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));
@@ -196,7 +180,7 @@ fn what_opens_is_answered_in_the_order_in_which_it_was_asked_for() {
     for step in [1, 2] {
         word.raise(StepId(step), 0);
         assert!(owner.open(word.get()));
-        assert_eq!(owner.turn().ok(), Some(Turn::Idle));
+        assert_eq!(owner.turn(&waker()).ok(), Some(Turn::Idle));
         for (_, len) in asked.into_iter().filter(|&(behind, _)| behind == step) {
             let mut answer = vec![0; RUN_HEAD + len as usize];
             peer.read_exact(&mut answer).expect("it is answered");
@@ -213,7 +197,7 @@ fn parts_are_sent_encoded_with_the_checksum_of_that() {
     let memory = agent.region(RegionId(1)).expect("it is registered");
     let bytes: Vec<u8> = (0..LEN).map(|at| (at * 37 % 251) as u8).collect();
     // SAFETY: the memory is as long, and nobody else uses it.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.as_ptr(), LEN) };
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.place().host().expect("it is host memory"), LEN) };
     let series =
         [Series { from: 64, stride: 128, len: 64, count: 3 }, Series { from: 0, stride: 0, len: 32, count: 1 }];
     let wanted = [&bytes[64..128], &bytes[192..256], &bytes[320..384], &bytes[..32]].concat();
@@ -223,7 +207,7 @@ fn parts_are_sent_encoded_with_the_checksum_of_that() {
     let (mut owner, mut peer) = connection();
     peer.write_all(&read_encoded(1, part().fingerprint(), &series)).expect("it is open");
     assert_eq!(owner.receive(&agent).ok(), Some(true));
-    assert_eq!(owner.turn().ok(), Some(Turn::Idle));
+    assert_eq!(owner.turn(&waker()).ok(), Some(Turn::Idle));
     let mut answer = vec![0; RUN_HEAD + encoded.len()];
     peer.read_exact(&mut answer).expect("it is answered");
     let head = Answer::decode(answer[..RUN_HEAD].try_into().expect("so long"));

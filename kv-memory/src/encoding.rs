@@ -4,10 +4,11 @@
 //! What an encoding is says [`domain::encoding`], whose loops are compiled here for several instruction sets; a
 //! closure would be too large to be inlined into the function that has them.
 
-use crate::memory::checksum::{checksum, copy_summed};
+use crate::checksum::{checksum, copy_summed};
 use domain::{Encoding, KvLayout, KvPart};
 
-/// [`encode_record`], and the checksum of what it wrote; where nothing is encoded both take one pass over memory.
+/// Does as [`encode_record`], and returns the checksum of what it wrote; where nothing is encoded both take one pass
+/// over memory.
 /// Shown there.
 ///
 /// # Panics
@@ -20,7 +21,7 @@ pub fn encode_summed(layout: &KvLayout, group: usize, record: &[u8], stored: &mu
     checksum(stored)
 }
 
-/// [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over
+/// Does as [`decode_record`], if `sum` is the checksum of `stored`; where nothing is encoded both take one pass over
 /// memory. Whether it is; where it is not, the bytes of `record` are any.
 ///
 /// # Panics
@@ -52,13 +53,13 @@ fn copy(from: &[u8], to: &mut [u8]) -> u64 {
 /// let record = vec![0; layout.record_bytes(0)];
 /// let mut stored = vec![0; layout.stored_bytes(0)];
 /// assert!(stored.len() < record.len() / 2);
-/// let sum = transport::encode_summed(&layout, 0, &record, &mut stored);
+/// let sum = kv_memory::encode_summed(&layout, 0, &record, &mut stored);
 /// let mut back = vec![1; record.len()];
-/// assert!(transport::decode_summed(&layout, 0, &stored, sum, &mut back));
+/// assert!(kv_memory::decode_summed(&layout, 0, &stored, sum, &mut back));
 /// assert_eq!(back, record);
 /// // What changed meanwhile is found.
 /// stored[3] ^= 1;
-/// assert!(!transport::decode_summed(&layout, 0, &stored, sum, &mut back));
+/// assert!(!kv_memory::decode_summed(&layout, 0, &stored, sum, &mut back));
 /// ```
 ///
 /// # Panics
@@ -78,7 +79,7 @@ pub fn decode_record(layout: &KvLayout, group: usize, stored: &[u8], record: &mu
 }
 
 /// Encodes parts: [`KvPart::encode`].
-pub(crate) fn encode_parts(part: KvPart, parts: &[u8], stored: &mut [u8]) {
+pub fn encode_parts(part: KvPart, parts: &[u8], stored: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
@@ -94,7 +95,7 @@ pub(crate) fn encode_parts(part: KvPart, parts: &[u8], stored: &mut [u8]) {
 }
 
 /// Writes parts as the device has them: [`KvPart::decode`].
-pub(crate) fn decode_parts(part: KvPart, stored: &[u8], parts: &mut [u8]) {
+pub fn decode_parts(part: KvPart, stored: &[u8], parts: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {

@@ -1,8 +1,8 @@
-//! Memory that nobody else maps. The kernel gives it huge pages where it may, without being asked to for memory
+//! Memory that no other process maps. The kernel gives it huge pages where it may, without being asked to for memory
 //! that is shared.
 
-use crate::memory::Memory;
-use crate::memory::writable_mapping::WritableMapping;
+use crate::writable_mapping::WritableMapping;
+use crate::{Memory, Place};
 use std::io;
 
 /// Zeroed memory of this process alone: what devices read and write in a few large pieces.
@@ -10,10 +10,10 @@ use std::io;
 pub struct PrivateMemory(WritableMapping);
 
 impl PrivateMemory {
-    /// `len` zero bytes, at least one. Errors: of the system.
+    /// Makes `len` zero bytes, at least one. Errors: of the system.
     ///
     /// ```
-    /// use transport::{Memory, PrivateMemory};
+    /// use kv_memory::{Memory, PrivateMemory};
     ///
     /// # fn main() -> std::io::Result<()> {
     /// let frames = PrivateMemory::new(64 << 10)?;
@@ -25,13 +25,18 @@ impl PrivateMemory {
     pub fn new(len: usize) -> io::Result<Self> {
         WritableMapping::new(len.max(1), None::<std::os::fd::BorrowedFd<'_>>).map(Self)
     }
+
+    /// Returns the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ptr()
+    }
 }
 
 // SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable. No
 // reference to its bytes is ever made here.
 unsafe impl Memory for PrivateMemory {
-    fn as_ptr(&self) -> *mut u8 {
-        self.0.as_ptr()
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.as_ptr())
     }
 
     fn len(&self) -> usize {

@@ -13,7 +13,7 @@
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-use crate::memory::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
+use crate::copy::{GROUP, LINE, PAGE, copy_on, copy_racing_cached, fetch_ahead};
 
 /// Lanes: four vectors of 16 words.
 const LANES: usize = 64;
@@ -58,20 +58,20 @@ macro_rules! on_vectors {
 /// Returns the checksum of `bytes`.
 ///
 /// ```
-/// let sum = transport::checksum(b"what is sent");
-/// assert_eq!(transport::checksum(b"what is sent"), sum);
-/// assert_ne!(transport::checksum(b"what is tent"), sum);
+/// let sum = kv_memory::checksum(b"what is sent");
+/// assert_eq!(kv_memory::checksum(b"what is sent"), sum);
+/// assert_ne!(kv_memory::checksum(b"what is tent"), sum);
 /// ```
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (from, len) = (bytes.as_ptr(), bytes.len());
     on_vectors!(racing, plain(from: *const u8, len: usize))
 }
 
-/// The checksum of memory that another thread or process may be writing; then it is of no bytes in particular.
+/// Returns the checksum of memory that another thread or process may be writing; then it is of no bytes in particular.
 ///
 /// # Safety
 /// `from` must be readable for `len` bytes.
-pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
+pub unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
     on_vectors!(racing, plain_racing(from: *const u8, len: usize))
 }
 
@@ -79,9 +79,9 @@ pub(crate) unsafe fn checksum_racing(from: *const u8, len: usize) -> u64 {
 /// arrives torn, and the checksum is that of what did. Returns the checksum.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and no other code may use the
 /// destination meanwhile.
-pub(crate) unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
+pub unsafe fn copy_summed(from: *const u8, to: *mut u8, len: usize) -> u64 {
     on_vectors!(copied, plain_copied(from: *const u8, to: *mut u8, len: usize))
 }
 
@@ -97,7 +97,7 @@ impl Sum {
         Self { lanes: std::array::from_fn(|lane| lane as u32 + 1), bytes: 0 }
     }
 
-    /// What is added before the last bytes is whole rounds.
+    /// Adds bytes; those before the last ones are whole rounds.
     #[inline(always)]
     fn add(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
@@ -122,6 +122,8 @@ impl Sum {
     }
 }
 
+/// Sums up the bytes of a slice.
+///
 /// # Safety
 /// The bytes are those of a slice.
 #[inline(always)]
@@ -132,6 +134,8 @@ unsafe fn plain(from: *const u8, len: usize) -> u64 {
     sum.end()
 }
 
+/// Sums up bytes that may change meanwhile.
+///
 /// # Safety
 /// As [`checksum_racing`].
 #[inline(always)]
@@ -140,6 +144,8 @@ unsafe fn plain_racing(from: *const u8, len: usize) -> u64 {
     unsafe { sum_parts(from, len, |_, _| {}) }
 }
 
+/// Copies bytes, and sums up the copy.
+///
 /// # Safety
 /// As [`copy_summed`].
 #[inline(always)]
@@ -184,7 +190,7 @@ fn step(lane: u32, word: [u8; 4]) -> u32 {
 
 /// Folds a part into a sum. Also how the sums of several pieces become one.
 #[inline(always)]
-pub(crate) fn fold(sum: u64, part: u64) -> u64 {
+pub fn fold(sum: u64, part: u64) -> u64 {
     let product = (sum ^ part).wrapping_mul(FOLD);
     product ^ (product >> 29)
 }
@@ -194,7 +200,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the module's text says, word by word.
+    /// Returns what the module's text says, word by word.
     fn by_the_book(bytes: &[u8]) -> u64 {
         let mut lanes: Vec<u32> = (1..=64).collect();
         for (i, word) in bytes.chunks(4).enumerate() {

@@ -22,7 +22,7 @@ unsafe impl Send for WritableMapping {}
 unsafe impl Sync for WritableMapping {}
 
 impl WritableMapping {
-    /// The first `len` bytes of the file, which has as many; `None`: zeroed ones that nobody else maps. At least
+    /// Maps the first `len` bytes of the file, which has as many; `None`: zeroed ones of this process alone. At least
     /// one. Errors: of the system.
     pub(crate) fn new(len: usize, file: Option<impl AsFd>) -> io::Result<Self> {
         let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());

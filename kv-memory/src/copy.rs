@@ -12,9 +12,9 @@ const STREAM_BYTES_MIN: usize = 64 << 10;
 /// Copies `len` bytes from `from` to `to`; bytes that another thread or process writes meanwhile arrive torn.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and no other code may use the
 /// destination meanwhile.
-pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= STREAM_BYTES_MIN {
         // The first bytes, so that the rest begins with a line.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn copy_racing(from: *const u8, to: *mut u8, len: usize) {
 /// writes meanwhile arrive torn.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and nobody else may access the
+/// `from` must be readable and `to` writable for `len` bytes, the two must not overlap, and no other code may use the
 /// destination meanwhile.
 pub unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -72,7 +72,7 @@ pub unsafe fn copy_racing_cached(from: *const u8, to: *mut u8, len: usize) {
 
 /// Has the line at an address brought into the caches, if it is one of memory.
 #[inline(always)]
-pub(crate) fn fetch_ahead(at: *const u8) {
+pub fn fetch_ahead(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: it is a hint, which reads nothing and never faults; SSE is part of x86-64.
     unsafe {
@@ -85,7 +85,7 @@ pub(crate) fn fetch_ahead(at: *const u8) {
 
 /// Brings `len` bytes that will be written soon into the caches of this core, a line of each of some pages in turn: see
 /// [`stream_groups`].
-pub(crate) fn fetch_to_write(to: *mut u8, len: usize) {
+pub fn fetch_to_write(to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     for group in (0..len).step_by(GROUP) {
         for line in (0..PAGE).step_by(LINE) {
@@ -103,7 +103,7 @@ pub(crate) fn fetch_to_write(to: *mut u8, len: usize) {
 }
 
 /// Bytes of a cache line.
-pub(crate) const LINE: usize = 64;
+pub const LINE: usize = 64;
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 /// Bytes of the pages that are copied together.
@@ -112,7 +112,7 @@ pub(crate) const GROUP: usize = 4 * PAGE;
 /// Copies what the caches hold on to memory: past them, where it is a whole group and `to` is aligned to lines.
 ///
 /// # Safety
-/// `to` must be writable for as many bytes, which must not overlap them, and nobody else may access those meanwhile.
+/// `to` must be writable for as many bytes, which must not overlap them, and no other code may use those meanwhile.
 pub(crate) unsafe fn copy_on(part: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     if part.len() == GROUP && to.addr().is_multiple_of(LINE) {

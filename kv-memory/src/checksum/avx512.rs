@@ -3,7 +3,7 @@
 //! in between, reads and writes of memory would take turns.
 
 use super::{FACTOR, LANES, Sum};
-use crate::memory::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
+use crate::copy::{GROUP, LINE, PAGE, copy_racing_cached, fetch_ahead, order_stores};
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_mullo_epi32, _mm512_set1_epi32, _mm512_srli_epi32, _mm512_storeu_si512,
@@ -21,6 +21,8 @@ const COPIED: u8 = 1;
 /// Past the caches.
 const STREAMED: u8 = 2;
 
+/// Sums up bytes that may change meanwhile.
+///
 /// # Safety
 /// As [`checksum_racing`](super::checksum_racing). The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -29,6 +31,8 @@ pub(super) unsafe fn racing(from: *const u8, len: usize) -> u64 {
     unsafe { pass::<SUMMED>(from, std::ptr::null_mut(), len) }
 }
 
+/// Copies bytes, and sums up the copy.
+///
 /// # Safety
 /// As [`copy_summed`](super::copy_summed). The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -44,6 +48,8 @@ pub(super) unsafe fn copied(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum
 }
 
+/// Sums up bytes, and copies them if it is told to.
+///
 /// # Safety
 /// As [`racing`] and, where bytes are copied, [`copied`]. Where they are streamed `to` is aligned to lines.
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -91,7 +97,7 @@ unsafe fn pass<const TO: u8>(from: *const u8, to: *mut u8, len: usize) -> u64 {
     sum.end()
 }
 
-/// A line that may be written meanwhile: see [`copy`](crate::memory::copy).
+/// Loads a line that may be written meanwhile: see [`copy`](crate::copy).
 ///
 /// # Safety
 /// It must be readable.
@@ -104,6 +110,8 @@ unsafe fn load(at: *const u8) -> __m512i {
     words
 }
 
+/// Stores a line past the caches.
+///
 /// # Safety
 /// The line must be writable and aligned.
 #[inline]

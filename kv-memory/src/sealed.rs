@@ -1,14 +1,14 @@
-//! Memory in a sealed memfd: its owner writes it, and the kernel keeps everybody else from doing so.
+//! Memory in a sealed memfd: its owner writes it, and the kernel keeps all others from doing so.
 
-use crate::memory::Memory;
-use crate::memory::writable_mapping::WritableMapping;
+use crate::writable_mapping::WritableMapping;
+use crate::{Memory, Place};
 use domain::KvPart;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Zeroed memory in a memfd of its own. The file keeps its size, and after this mapping nobody gets one to write with.
+/// Zeroed memory in a memfd of its own. The file keeps its size, and no later mapping of it can be written.
 #[derive(Debug)]
 pub struct SealedMemory {
     mapping: WritableMapping,
@@ -20,10 +20,10 @@ pub struct SealedMemory {
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 impl SealedMemory {
-    /// `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
+    /// Makes `len` zero bytes, at least one. `name` is what `/proc` shows. Errors: of the system.
     ///
     /// ```
-    /// use transport::{Memory, SealedMemory};
+    /// use kv_memory::{Memory, SealedMemory};
     ///
     /// # fn main() -> std::io::Result<()> {
     /// let pool = SealedMemory::new("pool", 64 << 10)?;
@@ -42,14 +42,20 @@ impl SealedMemory {
         Ok(Self { mapping, file, part: None })
     }
 
-    /// The same, of KV that is made of such parts.
+    /// Returns the same, of KV that is made of such parts.
     pub fn of_parts(mut self, part: KvPart) -> Self {
         self.part = Some(part);
         self
     }
+
+    /// Returns the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
 }
 
-/// A memfd that can be sealed, and from which nothing is executed: some systems allow no other (`vm.memfd_noexec = 2`).
+/// Makes a memfd that can be sealed, and from which nothing is executed: some systems allow no other
+/// (`vm.memfd_noexec = 2`).
 fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match create(flags | MemfdFlags::NOEXEC_SEAL) {
@@ -62,8 +68,8 @@ fn memfd(create: impl Fn(MemfdFlags) -> rustix::io::Result<OwnedFd>) -> rustix::
 // SAFETY: the mapping is this value's own, stays as it is until it is dropped, and is readable and writable; the
 // seals keep the size of its file. No reference to its bytes is ever made here.
 unsafe impl Memory for SealedMemory {
-    fn as_ptr(&self) -> *mut u8 {
-        self.mapping.as_ptr()
+    fn place(&self) -> Place<'_> {
+        Place::Host(self.as_ptr())
     }
 
     fn len(&self) -> usize {

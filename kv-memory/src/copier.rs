@@ -1,0 +1,277 @@
+//! What copies between memory of a device and the host's, as seen by who asks for it.
+
+use crate::checksum::{checksum, fold};
+use crate::writable_mapping::WritableMapping;
+use domain::KvPart;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Orders that wait in one direction of a copier. The asker of one more waits until there is room.
+pub const COPIES_QUEUED_MAX: usize = 256;
+
+/// Copies between one pool of a device and frames in host memory.
+///
+/// The two directions do not wait for each other. Within one, orders are carried out in turn. Bytes of the pool that
+/// its owner writes meanwhile arrive torn, as the asker expects. No other code may use ranges that are scattered to.
+pub trait Copier: Send + Sync {
+    /// Makes a frame of so many bytes, at least one, as the copier likes them: pinned, if a device reads it. Errors: of
+    /// the system.
+    fn frame(&self, bytes: usize) -> io::Result<Frame>;
+
+    /// Copies the order's ranges to the beginning of its frame, one behind the other.
+    fn gather(&self, order: CopyOrder) -> Ticket;
+
+    /// Copies what the beginning of the order's frame has to its ranges. Nothing is written if its checksum is not
+    /// `sum`, where the order has one.
+    fn scatter(&self, order: CopyOrder, sum: u64) -> Ticket;
+}
+
+/// Bytes of a pool, inside of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolRange {
+    /// Where they begin, in bytes from the beginning of the pool.
+    pub at: u64,
+    /// How many there are.
+    pub len: usize,
+}
+
+/// What a checksum is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumOf {
+    /// There is none.
+    Nothing,
+    /// Of what the frame has, as a whole.
+    Frame,
+    /// Of each range as the frame has it, folded in their order.
+    Ranges,
+}
+
+/// What is to be copied.
+pub struct CopyOrder {
+    /// Host memory. It comes back with the end.
+    pub frame: Frame,
+    /// What of the pool.
+    pub ranges: Vec<PoolRange>,
+    /// What the ranges are made of, where the frame has them encoded; then they are whole parts. `None`: it has them
+    /// as they are.
+    pub part: Option<KvPart>,
+    /// What is summed up.
+    pub sum: SumOf,
+    /// Called when it has ended, on any thread. It must not wait.
+    pub waker: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl CopyOrder {
+    /// Returns the bytes of a range as the frame has it.
+    pub fn framed_bytes(&self, range: PoolRange) -> usize {
+        self.part.map_or(range.len, |part| part.stored_bytes_of(range.len))
+    }
+
+    /// Returns the bytes that all ranges have in the frame. Errors: a range leaves the pool of `bytes` bytes, is not
+    /// whole parts, or they have no room in the frame.
+    pub fn check(&self, bytes: usize) -> Result<usize, CopyError> {
+        let mut framed = 0_usize;
+        for &range in &self.ranges {
+            let is_inside = range.at.checked_add(range.len as u64).is_some_and(|end| end <= bytes as u64);
+            let is_whole = self.part.is_none_or(|part| range.len.is_multiple_of(part.bytes()));
+            if !is_inside || !is_whole {
+                return Err(CopyError::Order { range, bytes });
+            }
+            framed = framed.saturating_add(self.framed_bytes(range));
+            if framed > self.frame.len() {
+                return Err(CopyError::Order { range, bytes });
+            }
+        }
+        Ok(framed)
+    }
+
+    /// Returns the checksum that the order wants of what lies in its frame, of which so many bytes; 0: it wants none.
+    pub fn sum(&self, framed: usize) -> u64 {
+        match self.sum {
+            SumOf::Nothing => 0,
+            SumOf::Frame => checksum(&self.frame[..framed]),
+            SumOf::Ranges => {
+                let mut rest = &self.frame[..framed];
+                self.ranges.iter().fold(0, |sum, &range| {
+                    let (own, after) = rest.split_at(self.framed_bytes(range));
+                    rest = after;
+                    fold(sum, checksum(own))
+                })
+            }
+        }
+    }
+}
+
+/// Host memory that a copier copies to and from. It is its holder's alone.
+#[derive(Debug)]
+pub struct Frame(WritableMapping);
+
+impl Frame {
+    /// Makes a frame of zeros. Errors: of the system.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        WritableMapping::new(bytes.max(1), None::<BorrowedFd<'_>>).map(Self)
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is mapped as long as the frame, which alone has it, and is borrowed.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
+    }
+}
+
+impl DerefMut for Frame {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the memory is mapped as long as the frame, which alone has it, and is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), self.0.len()) }
+    }
+}
+
+/// What was copied.
+#[derive(Debug)]
+pub struct Copied {
+    /// The order's.
+    pub frame: Frame,
+    /// Bytes of it that were copied.
+    pub bytes: usize,
+    /// Their checksum; 0: the order wanted none.
+    pub sum: u64,
+}
+
+/// Why nothing, or not all, was copied. The frame is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// The order cannot be carried out.
+    #[error("{} bytes from {} are not whole parts of a pool of {bytes} bytes with room in the frame", range.len, range.at)]
+    Order {
+        /// The first range that is at fault.
+        range: PoolRange,
+        /// Bytes of the pool.
+        bytes: usize,
+    },
+    /// What was to be scattered does not match its checksum.
+    #[error("the bytes do not match their checksum")]
+    Checksum,
+    /// The system has no memory for a frame.
+    #[error("there is no memory for a frame: {0}")]
+    NoFrame(io::ErrorKind),
+    /// The device, or the copier's thread, is lost.
+    #[error("the copier is lost")]
+    Lost,
+}
+
+impl From<io::Error> for CopyError {
+    fn from(error: io::Error) -> Self {
+        Self::NoFrame(error.kind())
+    }
+}
+
+/// How an order ended.
+type End = Result<Copied, CopyError>;
+
+#[derive(Default)]
+struct Slot {
+    end: Mutex<Option<End>>,
+    ended: Condvar,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Option<End>> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An order under way.
+pub struct Ticket(Arc<Slot>);
+
+/// Where the copier tells the order's end. If it is dropped instead, the order has ended with [`CopyError::Lost`].
+pub struct Reply {
+    /// There until it is told.
+    slot: Option<Arc<Slot>>,
+    waker: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Ticket {
+    /// Makes a ticket for an order with this waker, for a copier that carries it out.
+    pub fn new(waker: Option<Arc<dyn Fn() + Send + Sync>>) -> (Self, Reply) {
+        let slot = Arc::new(Slot::default());
+        (Self(slot.clone()), Reply { slot: Some(slot), waker })
+    }
+
+    /// Returns whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// Waits for the end. Errors: [`CopyError`].
+    pub fn wait(self) -> Result<Copied, CopyError> {
+        let mut end = self.0.lock();
+        loop {
+            if let Some(end) = end.take() {
+                return end;
+            }
+            end = self.0.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Reply {
+    /// Tells the end.
+    pub fn tell(mut self, end: Result<Copied, CopyError>) {
+        self.end(end);
+    }
+
+    fn end(&mut self, end: End) {
+        let Some(slot) = self.slot.take() else { return };
+        *slot.lock() = Some(end);
+        slot.ended.notify_all();
+        if let Some(waker) = &self.waker {
+            waker();
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.end(Err(CopyError::Lost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn an_order_whose_copier_ends_ends_too() {
+        let woken = Arc::new(AtomicU32::new(0));
+        let count = woken.clone();
+        let (ticket, reply) = Ticket::new(Some(Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        })));
+        assert!(!ticket.is_over());
+        drop(reply);
+        assert!(ticket.is_over());
+        assert_eq!(ticket.wait().err(), Some(CopyError::Lost));
+        assert_eq!(woken.load(Ordering::Relaxed), 1, "it is told once");
+    }
+
+    #[test]
+    fn ranges_that_leave_the_pool_or_the_frame_are_refused() {
+        let order = |ranges: &[(u64, usize)]| CopyOrder {
+            frame: Frame::new(100).expect("memory"),
+            ranges: ranges.iter().map(|&(at, len)| PoolRange { at, len }).collect(),
+            part: None,
+            sum: SumOf::Ranges,
+            waker: None,
+        };
+        assert_eq!(order(&[(0, 50), (150, 50)]).check(200), Ok(100));
+        for bad in [&[(151, 50)][..], &[(u64::MAX, 2)], &[(0, 60), (60, 60)]] {
+            assert!(matches!(order(bad).check(200), Err(CopyError::Order { .. })), "{bad:?}");
+        }
+    }
+}
