@@ -172,9 +172,11 @@ proptest! {
         let layer = Layer::new(seed, WeightFormat::Q8_0, 1, blocks * INPUTS, 1, false);
         for (block, x) in layer.blocks(0).iter().zip(layer.x.chunks_exact(INPUTS)) {
             let numbers = block.numbers.map(i32::from);
+            // Scale, its inverse and the product with it are rounded to 24 bits each, of numbers up to 127.
+            let step_max = 0.5 + 127.0 * 3.0 * f64::from(f32::EPSILON);
             for (number, &x) in numbers.iter().zip(x) {
                 prop_assert!((f64::from(block.scale) * f64::from(*number) - f64::from(x)).abs()
-                    <= f64::from(block.scale) * 0.500_001);
+                    <= f64::from(block.scale) * step_max);
             }
             let (low, high) = (numbers[..16].iter().sum::<i32>(), numbers[16..].iter().sum::<i32>());
             prop_assert_eq!(block.halves, [-32 * low, -32 * high]);
