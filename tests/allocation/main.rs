@@ -8,6 +8,7 @@ mod keys;
 use counting::count;
 use decode_worker::Decode;
 use domain::handoff::{Offer, OfferedGroup, PeerBody};
+use domain::plan::{Sample, Span};
 use domain::session::{Assignment, Submit, ToWorker};
 use domain::{
     BlockId, Choice, Dtype, Encoding, Generation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout, SamplingParams,
@@ -31,6 +32,10 @@ fn layout() -> KvLayout {
 
 /// Sequences that decode at once.
 const SEQUENCES: usize = 64;
+
+/// Bytes of a sequence in a step beside its span, its sample and the ids of its blocks, at most: its input, its table,
+/// the token, and what queues note.
+const OTHERS: usize = 350;
 
 /// What one step costs of 64 sequences that know so many tokens: the least of 30 steps, in some of which a block
 /// is full or a list grows.
@@ -63,7 +68,9 @@ fn submit(mut rig: Rig, assignment: Assignment, tokens: u32, choices: u16) -> (u
 #[test]
 fn a_step_of_decoding_sequences() {
     // With what they know grow their block tables, which a plan copies, and nothing else.
-    for (known, bytes_max) in [(40, 34_200), (1000, 51_200)] {
+    let table = |known: u32| known.div_ceil(SIZE) as usize * size_of::<BlockId>();
+    for known in [40, 1000] {
+        let bytes_max = SEQUENCES * (size_of::<Span>() + size_of::<Sample>() + OTHERS + table(known));
         let (count, bytes) = decode_step(known, 0.0, false);
         assert!(count <= 350 && bytes <= bytes_max, "{count} allocations, {bytes} bytes of {bytes_max}");
         let same = decode_step(known, 0.5, false);
