@@ -208,7 +208,7 @@ test("a request is a waterfall that says why", async (t) => {
   await page.goto(`${ops}#requests/req_00000000000000aa`);
   await panel.getByText(/no request .* is known/).waitFor();
   await page.goto(`${ops}#lanes`);
-  await page.getByRole("row", { name: /d0 p0 shm/ }).waitFor();
+  await page.getByRole("row", { name: /d0 p0 (shm|tcp)/ }).waitFor();
 });
 
 test("a console that lost its router says so and comes back", async (t) => {
