@@ -88,7 +88,23 @@ unsafe impl Memory for SealedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
     use std::cell::RefCell;
+
+    #[test]
+    fn nobody_else_can_write_it() {
+        let memory = SealedMemory::new("test", 5000).expect("memory");
+        let (file, offset) = memory.file().expect("it has a file");
+        assert_eq!((offset, memory.len()), (0, 5000));
+        for (protection, allowed) in [(ProtFlags::READ, true), (ProtFlags::READ | ProtFlags::WRITE, false)] {
+            // SAFETY: a new mapping overlaps nothing, and the allowed one is not written.
+            let mapped = unsafe { mmap(std::ptr::null_mut(), 5000, protection, MapFlags::SHARED, file, 0) };
+            assert_eq!(mapped.is_ok(), allowed, "{protection:?}");
+        }
+        assert!(rustix::io::pwrite(file, &[1], 0).is_err());
+        assert!(rustix::fs::ftruncate(file, 1).is_err());
+        assert!(rustix::fs::fcntl_add_seals(file, SealFlags::WRITE).is_err());
+    }
 
     #[test]
     fn nothing_is_executed_from_a_memfd_where_the_kernel_knows_how_to_keep_it_from_that() {
