@@ -2,11 +2,9 @@
 //! where nothing rings a bell. A thread looks there while a step runs and a reader waits, and shows it to readers.
 
 use crate::locks::lock;
-use domain::{ProgressMemory, ProgressWord};
+use domain::{ProgressWord, StepId};
 use std::io;
-#[cfg(test)]
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -18,6 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(20);
 
 /// A progress word, the memory that its device stores, and the thread that looks there. The thread ends with it.
 pub(crate) struct DeviceProgress {
+    memory: Arc<AtomicU64>,
     word: ProgressWord,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -38,9 +37,10 @@ struct Shared {
 pub(crate) struct RunningStep<'a>(&'a DeviceProgress);
 
 impl DeviceProgress {
-    /// Starts the thread, for a device that stores into `memory`, which is zero. Errors: the system starts no thread.
-    pub(crate) fn start(memory: Arc<dyn ProgressMemory>) -> io::Result<Self> {
-        let word = ProgressWord::over(memory);
+    /// Starts the thread, for a word at zero. Errors: the system starts no thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let memory = Arc::new(AtomicU64::new(0));
+        let word = ProgressWord::over(memory.clone());
         let shared = Arc::new(Shared {
             is_running: AtomicBool::new(false),
             ends: AtomicBool::new(false),
@@ -53,12 +53,17 @@ impl DeviceProgress {
         let (looks_at, polls) = (word.clone(), shared.clone());
         let thread = threads::spawn("baton-progress".to_owned(), move || polls.poll(&looks_at))?;
         *lock(&shared.poller) = Some(thread.thread().clone());
-        Ok(Self { word, shared, thread: Some(thread) })
+        Ok(Self { memory, word, shared, thread: Some(thread) })
     }
 
     /// Returns the word that readers see.
     pub(crate) fn word(&self) -> &ProgressWord {
         &self.word
+    }
+
+    /// Stores, as a device does, that layers `0..=layer` of `step` are written. It wakes no reader.
+    pub(crate) fn written(&self, step: StepId, layer: u16) {
+        self.memory.store(ProgressWord::mark(step, layer), Ordering::Release);
     }
 
     /// Says that a step runs until the value that is returned is dropped. Then readers see all that it stored.
@@ -121,14 +126,12 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::StepId;
 
     const STEPS: u64 = 200;
 
     #[test]
     fn a_reader_that_waits_hears_of_a_layer_while_its_step_runs() {
-        let memory = Arc::new(AtomicU64::new(0));
-        let progress = DeviceProgress::start(memory.clone()).expect("a thread");
+        let progress = DeviceProgress::start().expect("a thread");
         let (word, device) = (progress.word().clone(), std::thread::current());
         word.on_raise(Box::new(move |_| device.unpark()));
         for step in 1..=STEPS {
@@ -139,8 +142,8 @@ mod tests {
             let running = progress.step();
             for layer in 0..3 {
                 word.await_next();
+                progress.written(StepId(step), layer);
                 let mark = ProgressWord::mark(StepId(step), layer);
-                memory.store(mark, Ordering::SeqCst);
                 // Without the poller this never ends.
                 while word.get() < mark {
                     std::thread::park();
@@ -152,14 +155,13 @@ mod tests {
 
     #[test]
     fn nobody_looks_for_nobody_and_the_end_of_a_step_shows_all() {
-        let memory = Arc::new(AtomicU64::new(0));
-        let progress = DeviceProgress::start(memory.clone()).expect("a thread");
+        let progress = DeviceProgress::start().expect("a thread");
         let looks = || progress.shared.looks.load(Ordering::SeqCst);
         for step in 1..=STEPS {
             let running = progress.step();
             progress.shared.wake();
+            progress.written(StepId(step), 1);
             let mark = ProgressWord::mark(StepId(step), 1);
-            memory.store(mark, Ordering::SeqCst);
             assert_eq!((looks(), progress.word().raised()), (0, mark));
             drop(running);
             assert_eq!(progress.word().get(), mark);

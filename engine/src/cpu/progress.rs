@@ -4,7 +4,6 @@ use crate::device_progress::DeviceProgress;
 use domain::{ProgressWord, StepId};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The progress word of the device, and how it is raised.
 #[derive(Clone)]
@@ -12,12 +11,7 @@ pub(super) enum Progress {
     /// By a call, which rings for readers.
     Called(ProgressWord),
     /// By a store into memory at which a poller looks.
-    Stored {
-        /// Where the device stores.
-        memory: Arc<AtomicU64>,
-        /// Shows it to readers.
-        poller: Arc<DeviceProgress>,
-    },
+    Stored(Arc<DeviceProgress>),
 }
 
 impl Progress {
@@ -26,16 +20,14 @@ impl Progress {
         if !is_stored {
             return Ok(Self::Called(ProgressWord::new()));
         }
-        let memory = Arc::new(AtomicU64::new(0));
-        let poller = Arc::new(DeviceProgress::start(memory.clone())?);
-        Ok(Self::Stored { memory, poller })
+        Ok(Self::Stored(Arc::new(DeviceProgress::start()?)))
     }
 
     /// Returns the word that readers see.
     pub(super) fn word(&self) -> &ProgressWord {
         match self {
             Self::Called(word) => word,
-            Self::Stored { poller, .. } => poller.word(),
+            Self::Stored(stored) => stored.word(),
         }
     }
 
@@ -43,7 +35,7 @@ impl Progress {
     pub(super) fn written(&self, step: StepId, layer: u16) {
         match self {
             Self::Called(word) => word.raise(step, layer),
-            Self::Stored { memory, .. } => memory.store(ProgressWord::mark(step, layer), Ordering::Release),
+            Self::Stored(stored) => stored.written(step, layer),
         }
     }
 
@@ -51,7 +43,7 @@ impl Progress {
     pub(super) fn during<T>(&self, step: impl FnOnce() -> T) -> T {
         let running = match self {
             Self::Called(_) => None,
-            Self::Stored { poller, .. } => Some(poller.step()),
+            Self::Stored(stored) => Some(stored.step()),
         };
         let done = step();
         drop(running);

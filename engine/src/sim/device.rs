@@ -99,9 +99,8 @@ impl SimDevice {
         let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
-        let written = Arc::new(AtomicU64::new(0));
-        let progress = Arc::new(DeviceProgress::start(written.clone()).map_err(SimError::Thread)?);
-        let mut runner = Runner { model, course, written, progress: progress.clone(), torn, free_at: now() };
+        let progress = Arc::new(DeviceProgress::start().map_err(SimError::Thread)?);
+        let mut runner = Runner { model, course, progress: progress.clone(), torn, free_at: now() };
         let thread = PlanThread::start("baton-sim", checker, move |submitted| runner.execute(submitted));
         Ok(Self { thread: thread.map_err(SimError::Thread)?, pools, progress, description })
     }
@@ -173,7 +172,6 @@ struct Runner {
     model: SimModel,
     course: Box<dyn FnMut(&StepPlan) -> Course + Send>,
     /// What it stores as layers are written, as a card does.
-    written: Arc<AtomicU64>,
     progress: Arc<DeviceProgress>,
     torn: Arc<AtomicU64>,
     /// When the card has done what it was given.
@@ -211,7 +209,7 @@ impl Runner {
                 return Err(MadeToFail { layer });
             }
             self.model.write_layer(plan, layer);
-            self.written.store(ProgressWord::mark(plan.step, layer), Ordering::Release);
+            self.progress.written(plan.step, layer);
             tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
         let masks = submitted.masks.take(plan, |span| self.model.fails(span));
