@@ -46,9 +46,9 @@ test-kills: ## real processes, killed, stopped and cut off from each other; two 
 	@# No binary with points of failure stays.
 	$(CARGO) test --locked --quiet --release --workspace --test e2e --no-run
 
-test-sim: build-tests ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=8000)
+test-sim: build-tests ## whole clusters in virtual time, and bugs planted in the cores (SEEDS=10000)
 	@scripts/install-tools build nextest
-	$(RELEASE)/sim --seeds $(or $(SEEDS),8000) --coverage
+	$(RELEASE)/sim --seeds $(or $(SEEDS),10000) --coverage
 	$(CARGO) nextest run --locked --release --workspace --features sim/planted --test planted --success-output immediate
 
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
@@ -107,9 +107,9 @@ soak-fuzz: ## libFuzzer on every reader of bytes from outside, with a nightly co
 	@scripts/install-tools build fuzz
 	fuzz/run $(or $(SECONDS),60)
 
-soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=8000)
+soak-sim: ## many more seeds of the simulator (SEEDS=200000, FROM=10000)
 	@scripts/install-tools build
-	$(CARGO) xtask sim --seeds $(or $(SEEDS),200000) --from $(or $(FROM),8000)
+	$(CARGO) xtask sim --seeds $(or $(SEEDS),200000) --from $(or $(FROM),10000)
 
 check: check-format check-tidy check-lints check-deps ## format, tidy, lints, dependencies; never writes
 

@@ -121,7 +121,7 @@ fn machine_in(network: Nowhere, outbox_bytes: usize) -> Machine {
         encoding: Encoding::Exact,
         groups: vec![group],
     });
-    let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![16] };
+    let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![16], slots_max: 8 };
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),

@@ -60,6 +60,10 @@ id!(
     BlockId(u32), "b"
 );
 id!(
+    /// Index of a slot in which a device keeps a sequence from step to step.
+    SlotId(u32), "slot "
+);
+id!(
     /// Index of a KV group in the layout.
     GroupId(u16), "g"
 );

@@ -33,7 +33,8 @@ pub use dtype::Dtype;
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};
 pub use ids::{
-    BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, StepId, Token, WorkerId,
+    BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, SlotId, StepId, Token,
+    WorkerId,
 };
 pub use layout::{KvGroup, KvKind, KvLayout, LAYOUT_VERSION, ModelLayout, Shard};
 pub use phases::{PHASES_MAX, Phase, PhaseKind, Phases};

@@ -2,22 +2,25 @@
 //! and neither knows the other.
 
 mod outputs;
+mod slots;
 
 pub use outputs::{HIDDEN_BITS, HiddenRows, HiddenSum, Mask, TokenSet};
+pub use slots::{BlockTable, SlotChange, TableChange};
 
 use crate::adapter::Adapter;
-use crate::ids::{BlockId, GroupId, SeqKey, StepId, Token};
+use crate::ids::{BlockId, GroupId, SeqKey, SlotId, StepId, Token};
 use crate::request::SamplingParams;
-use crate::tokens::Tokens;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One engine step. Copies come first, then all spans together.
+/// One engine step. Changes of slots come first, in order, then copies, then all spans together.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct StepPlan {
     /// Number of the step; one more than the last plan's.
     pub step: StepId,
+    /// What changed of the slots since the last plan: of those of this plan's sequences and of others.
+    pub changes: Vec<SlotChange>,
     /// Whole-record copies (copy on write) that happen before any span is computed.
     pub copies: Vec<BlockCopy>,
     /// What to compute; at most one span per sequence.
@@ -40,15 +43,16 @@ pub struct BlockCopy {
 pub struct Span {
     /// The sequence.
     pub key: SeqKey,
+    /// The slot that it has. Its tables cover every position that the span reads or writes, and what is written is in
+    /// no other table of any slot.
+    pub slot: SlotId,
     /// What it is computed with, in all its spans the same. `None`: the model alone.
     pub adapter: Option<Adapter>,
     /// Absolute position of the first input token. KV of all positions before it that any layer attends to is in
-    /// the blocks of `tables` already.
+    /// the blocks of the slot's tables already.
     pub start: u32,
     /// The input tokens; never empty. Their KV is written to positions `start ..`.
     pub inputs: Vec<Input>,
-    /// One table per KV group, in group order.
-    pub tables: Vec<BlockTable>,
     /// Tokens to sample, by rising rows. A chunk that does not end the prompt has none, a decode step one, and a prompt
     /// with `n` choices `n` of its last row. Where drafts are verified, each row has one ([`Span::accepted`]).
     pub samples: Vec<Sample>,
@@ -68,18 +72,11 @@ pub enum Input {
     Sampled(u32),
 }
 
-/// Blocks of one sequence in one group.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct BlockTable {
-    /// Which block of the sequence `blocks[0]` is: larger than zero where earlier ones fell out of the window. Position
-    /// `p` is in `blocks[p / block_tokens - first]`.
-    pub first: u32,
-    /// The blocks, gapless; they cover every position that the span reads or writes.
-    pub blocks: Vec<BlockId>,
-}
-
-/// A token to sample. A function of the logits, of what stands here and of the mask that comes later, nothing else: the
-/// same sample on another worker gives the same token.
+/// A token to sample. A function of the logits, of what stands here, of the tokens up to its row where the penalties
+/// need them, and of the mask that comes later, nothing else: the same sample on another worker gives the same token.
+///
+/// The tokens up to its row are those that the slot has, and behind them the span's inputs. So the host may plan it
+/// before it knows the last of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The sequence that the token is for.
@@ -92,10 +89,6 @@ pub struct Sample {
     pub seed: u64,
     /// Index of the token among the sequence's output tokens; with the seed it gives the randomness.
     pub index: u32,
-    /// Prompt and output tokens so far, where the penalties need them ([`SamplingParams::needs_history`]).
-    pub history: Option<Tokens>,
-    /// One more token behind the history, which the host does not know yet: what the step before sampled as its `n`-th.
-    pub pending: Option<u32>,
     /// Whether a [`Mask`] is given after the plan: its step samples nothing before it has all of them. A mask may
     /// depend on a token that the step before samples.
     pub masked: bool,
@@ -191,6 +184,21 @@ impl StepOutput {
 }
 
 impl StepPlan {
+    /// Makes a plan that depends on no plan before it: it opens the slot of each span with these tables, one per KV
+    /// group.
+    pub fn opening(
+        step: StepId,
+        copies: Vec<BlockCopy>,
+        spans: impl IntoIterator<Item = (Span, Vec<BlockTable>)>,
+    ) -> Self {
+        let mut plan = Self { step, copies, ..Self::default() };
+        for (span, tables) in spans {
+            plan.changes.extend(SlotChange::open(span.slot, span.key, tables));
+            plan.spans.push(span);
+        }
+        plan
+    }
+
     /// Returns the number of input rows of the step.
     pub fn rows(&self) -> usize {
         self.spans.iter().map(|span| span.inputs.len()).sum()
@@ -239,8 +247,8 @@ mod tests {
     #[test]
     fn drafts_count_up_to_the_first_that_is_wrong() {
         let inputs = [9, 4, 5, 6].map(Input::Token).to_vec();
-        let (key, tables, samples) = (SeqKey::default(), Vec::new(), Vec::new());
-        let span = Span { key, adapter: None, start: 7, inputs, tables, samples, scores: Vec::new(), hidden: None };
+        let (key, slot, samples) = (SeqKey::default(), SlotId(0), Vec::new());
+        let span = Span { key, slot, adapter: None, start: 7, inputs, samples, scores: Vec::new(), hidden: None };
         for (sampled, accepted) in
             [(&[4, 5, 6, 1][..], 3), (&[4, 5, 7, 1], 2), (&[4, 1, 6, 1], 1), (&[5, 5, 6, 1], 0), (&[4, 5], 2), (&[], 0)]
         {

@@ -85,6 +85,8 @@ pub enum Bug {
     SealedWhenPlanned,
     /// The step behind one that failed runs.
     SuccessorRuns,
+    /// The device is not told which blocks a prompt took over from the cache on its way.
+    CaughtUpUntold,
 }
 
 #[cfg(feature = "planted")]

@@ -1,12 +1,13 @@
 //! What a plan must fulfil before a device takes it. The unsafe code of a step stands on this.
 
-use crate::device::{BlockError, DeviceLimits, LimitError, PlanError, SpanError, SubmitError};
-use domain::plan::{BlockCopy, Input, Span, StepPlan};
+use crate::device::{BlockError, DeviceLimits, PlanError, SpanError, SubmitError, at_most};
+use crate::slots::{Slot, SlotTables};
+use domain::plan::{BlockCopy, BlockTable, Input, Sample, Span, StepPlan};
 use domain::{Adapter, BlockId, KvLayout, SeqKey, StepId};
 
-/// What plans are checked against. A check allocates nothing, so that it may run in every step.
+/// What plans are checked against. What a check costs depends on what a plan has, and not on how long its contexts are.
 #[derive(Debug)]
-pub(crate) struct Checker {
+pub struct Checker {
     pub(crate) layout: KvLayout,
     pub(crate) limits: DeviceLimits,
     pub(crate) vocab: usize,
@@ -16,15 +17,13 @@ pub(crate) struct Checker {
     last: StepId,
     /// Samples of that plan.
     last_samples: usize,
-    /// The blocks of each group that the plan under check writes.
-    written: Vec<BlockSet>,
+    /// What the slots have when the device has come to the end of that plan.
+    slots: SlotTables,
+    /// In how many places of these tables each block of each KV group is.
+    holders: Vec<Vec<u32>>,
     /// The sequences of the plan under check, each with the number of its span.
     keys: Vec<(SeqKey, usize)>,
 }
-
-/// A set of the blocks of a pool, one bit each.
-#[derive(Debug)]
-struct BlockSet(Vec<u64>);
 
 /// The rule that a plan breaks, and the number of the span that alone is at fault.
 struct Refusal {
@@ -33,34 +32,51 @@ struct Refusal {
 }
 
 impl Checker {
-    pub(crate) fn new(layout: KvLayout, limits: DeviceLimits, vocab: usize) -> Self {
-        let written = limits.blocks.iter().map(|&blocks| BlockSet::new(blocks)).collect();
-        // A span has a row at least.
-        let keys = Vec::with_capacity(limits.rows_max);
-        Self { layout, limits, vocab, adapters: Vec::new(), last: StepId(0), last_samples: 0, written, keys }
+    /// Makes what plans for a device of these limits are checked against. No plan has been taken yet.
+    ///
+    /// # Panics
+    /// If the limits are of another number of KV groups than the layout.
+    pub fn new(layout: KvLayout, limits: DeviceLimits, vocab: usize) -> Self {
+        assert_eq!(limits.blocks.len(), layout.groups.len(), "one pool for each KV group");
+        let holders = limits.blocks.iter().map(|&blocks| vec![0; blocks as usize]).collect();
+        let slots = SlotTables::new(limits.slots_max, limits.blocks.clone(), limits.context_max);
+        let keys = Vec::with_capacity(limits.slots_max);
+        let adapters = Vec::new();
+        Self { layout, limits, vocab, adapters, last: StepId(0), last_samples: 0, slots, holders, keys }
     }
 
-    /// Checks a plan that would be submitted next.
-    pub(crate) fn check(&mut self, plan: &StepPlan) -> Result<(), SubmitError> {
-        self.plan(plan).map_err(|Refusal { span, reason }| SubmitError::Invalid { step: plan.step, span, reason })
+    /// Makes the same for a device that computes with these adapters, too.
+    pub fn with_adapters(self, adapters: Vec<Adapter>) -> Self {
+        Self { adapters, ..self }
     }
 
-    /// The plan was taken.
-    pub(crate) fn taken(&mut self, plan: &StepPlan) {
+    /// Checks a plan that would be submitted next, and takes it over if it is sound. Errors: it is refused, and all
+    /// slots are closed.
+    pub fn take(&mut self, plan: &StepPlan) -> Result<(), SubmitError> {
+        self.plan(plan).map_err(|Refusal { span, reason }| {
+            self.close_slots();
+            SubmitError::Invalid { step: plan.step, span, reason }
+        })?;
         self.last = plan.step;
         self.last_samples = plan.samples();
+        Ok(())
+    }
+
+    /// Closes all slots, as a device does that refuses a plan.
+    pub fn close_slots(&mut self) {
+        let holders = &mut self.holders;
+        self.slots.close_all(|group, block| holders[group][block.0 as usize] -= 1);
     }
 
     fn plan(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
         self.whole(plan).map_err(|reason| Refusal { span: None, reason })?;
         let mut spans = plan.spans.iter().enumerate();
         spans.try_for_each(|(number, span)| self.span(span).map_err(|reason| refusal(plan, number, reason)))?;
-        self.keys_differ(plan)?;
-        self.blocks_are_apart(plan)
+        self.keys_differ(plan)
     }
 
-    /// Checks what is no single span's.
-    fn whole(&self, plan: &StepPlan) -> Result<(), PlanError> {
+    /// Checks what is no single span's, and changes the slots.
+    fn whole(&mut self, plan: &StepPlan) -> Result<(), PlanError> {
         if plan.step <= self.last {
             return Err(PlanError::OldStep { last: self.last });
         }
@@ -68,8 +84,15 @@ impl Checker {
             return Err(PlanError::Empty);
         }
         at_most("rows", plan.rows(), self.limits.rows_max)?;
+        at_most("spans", plan.spans.len(), self.limits.slots_max)?;
         at_most("outputs", plan.outputs(), self.limits.outputs_max)?;
-        plan.copies.iter().try_for_each(|copy| self.copy(copy))
+        plan.copies.iter().try_for_each(|copy| self.copy(copy))?;
+        let Self { slots, holders, .. } = self;
+        let mut moves = |group: usize, block: BlockId, comes: bool| {
+            let times = &mut holders[group][block.0 as usize];
+            *times = if comes { *times + 1 } else { *times - 1 };
+        };
+        Ok(plan.changes.iter().try_for_each(|change| slots.take_over(change, &mut moves))?)
     }
 
     fn copy(&self, copy: &BlockCopy) -> Result<(), PlanError> {
@@ -80,13 +103,9 @@ impl Checker {
         if copy.from == copy.to {
             return Err(PlanError::CopyOntoItself { block: copy.from });
         }
-        self.block(group, copy.from)?;
-        Ok(self.block(group, copy.to)?)
-    }
-
-    fn block(&self, group: usize, block: BlockId) -> Result<(), BlockError> {
         let blocks = self.limits.blocks[group];
-        if block.0 < blocks { Ok(()) } else { Err(BlockError { group, block, blocks }) }
+        let outside = [copy.from, copy.to].into_iter().find(|block| block.0 >= blocks);
+        outside.map_or(Ok(()), |block| Err(BlockError { group, block, blocks }.into()))
     }
 
     fn span(&self, span: &Span) -> Result<(), SpanError> {
@@ -98,7 +117,9 @@ impl Checker {
         }
         let end = span.start as usize + span.inputs.len();
         at_most("positions", end, self.limits.context_max)?;
-        self.outputs(span)?;
+        let slot = self.slots.get(span.slot).filter(|slot| slot.key == Some(span.key));
+        let slot = slot.ok_or(SpanError::ForeignSlot { slot: span.slot })?;
+        self.outputs(span, slot)?;
         for input in &span.inputs {
             match *input {
                 Input::Token(token) if token as usize >= self.vocab => {
@@ -110,37 +131,52 @@ impl Checker {
                 _ => {}
             }
         }
-        if span.tables.len() != self.layout.groups.len() {
-            return Err(SpanError::Tables { tables: span.tables.len(), groups: self.layout.groups.len() });
-        }
-        let size = self.layout.block_tokens as usize;
-        for (group, table) in span.tables.iter().enumerate() {
-            table.blocks.iter().try_for_each(|&block| self.block(group, block))?;
-            let from = table.first as usize * size;
-            let to = from + table.blocks.len() * size;
-            let needed = self.layout.window_start(group, span.start) as usize;
-            if needed < from || end > to {
-                return Err(SpanError::Uncovered { group, needed: needed..end, held: from..to });
-            }
-        }
-        Ok(())
+        slot.tables.iter().enumerate().try_for_each(|(group, table)| self.blocks(span, group, table))
     }
 
-    /// Checks that all that is wanted is of rows of the span, in their order.
-    fn outputs(&self, span: &Span) -> Result<(), SpanError> {
+    /// Checks that all that is wanted is of rows of the span, in their order, and that the tokens are there which it
+    /// depends on.
+    fn outputs(&self, span: &Span, slot: &Slot) -> Result<(), SpanError> {
         let rows = span.inputs.len();
         let rise = |last: u32, row: u32| {
             if row < last || row as usize >= rows { Err(SpanError::OutputRow { row, rows }) } else { Ok(row) }
         };
         span.samples.iter().map(|sample| sample.row).try_fold(0, rise)?;
         span.scores.iter().map(|score| score.row).try_fold(0, rise)?;
-        match span.scores.iter().find(|score| score.token as usize >= self.vocab) {
-            Some(score) => Err(SpanError::UnknownToken { token: score.token, vocab: self.vocab }),
-            None => Ok(()),
+        if let Some(score) = span.scores.iter().find(|score| score.token as usize >= self.vocab) {
+            return Err(SpanError::UnknownToken { token: score.token, vocab: self.vocab });
         }
+        let held = slot.tokens;
+        for &Sample { row, .. } in span.samples.iter().filter(|sample| sample.params.needs_history()) {
+            let needed = span.start as usize + row as usize + 1;
+            if held < span.start as usize || held > needed {
+                return Err(SpanError::History { row, needed, held });
+            }
+        }
+        Ok(())
     }
 
-    /// Checks that no sequence has two spans.
+    /// Checks that a table covers all positions that the span reads and writes, and that the blocks that it writes are
+    /// in no other one. So no other span of the step writes or reads them.
+    fn blocks(&self, span: &Span, group: usize, table: &BlockTable) -> Result<(), SpanError> {
+        let (size, start) = (self.layout.block_tokens as usize, span.start as usize);
+        let end = start + span.inputs.len();
+        let needed = self.layout.window_start(group, span.start) as usize..end;
+        let held = table.first as usize * size..table.end() as usize * size;
+        if needed.start < held.start || needed.end > held.end {
+            return Err(SpanError::Uncovered { group, needed, held });
+        }
+        let first = table.first as usize;
+        for &block in &table.blocks[start / size - first..end.div_ceil(size) - first] {
+            let times = self.holders[group][block.0 as usize];
+            if times != 1 {
+                return Err(SpanError::WritesShared { group, block, times });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no sequence has two spans, in one slot or in two.
     fn keys_differ(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
         self.keys.clear();
         self.keys.extend(plan.spans.iter().enumerate().map(|(number, span)| (span.key, number)));
@@ -150,82 +186,9 @@ impl Checker {
             Some(pair) => Err(refusal(plan, pair[1].1, SpanError::SecondOfSequence)),
         }
     }
-
-    /// Checks that each block is written by one span at most, and that no span reads a block that another one
-    /// writes. The spans are sound each for itself.
-    fn blocks_are_apart(&mut self, plan: &StepPlan) -> Result<(), Refusal> {
-        self.written.iter_mut().for_each(BlockSet::clear);
-        for (number, span) in plan.spans.iter().enumerate() {
-            for group in 0..self.layout.groups.len() {
-                for &block in written(&self.layout, group, span) {
-                    if !self.written[group].insert(block) {
-                        return Err(refusal(plan, number, SpanError::WrittenTwice { group, block }));
-                    }
-                }
-            }
-        }
-        for span in &plan.spans {
-            for group in 0..self.layout.groups.len() {
-                let read = read(&self.layout, group, span);
-                let Some(&block) = read.iter().find(|block| self.written[group].contains(**block)) else { continue };
-                // Only the writer harms others: the block may be one that many sequences share.
-                let writes = |span: &Span| written(&self.layout, group, span).contains(&block);
-                let writer = plan.spans.iter().position(writes).expect("a span that writes the block was found above");
-                return Err(refusal(plan, writer, SpanError::WritesWhatIsRead { group, block, reader: span.key }));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl BlockSet {
-    /// Room for a pool of so many blocks; empty.
-    fn new(blocks: u32) -> Self {
-        Self(vec![0; blocks.div_ceil(u64::BITS) as usize])
-    }
-
-    fn clear(&mut self) {
-        self.0.fill(0);
-    }
-
-    /// Adds a block; whether it is new.
-    fn insert(&mut self, block: BlockId) -> bool {
-        let (word, bit) = Self::place(block);
-        let is_new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        is_new
-    }
-
-    fn contains(&self, block: BlockId) -> bool {
-        let (word, bit) = Self::place(block);
-        self.0[word] & bit != 0
-    }
-
-    fn place(block: BlockId) -> (usize, u64) {
-        ((block.0 / u64::BITS) as usize, 1 << (block.0 % u64::BITS))
-    }
 }
 
 /// A span alone is at fault.
 fn refusal(plan: &StepPlan, span: usize, reason: SpanError) -> Refusal {
     Refusal { span: Some(span), reason: PlanError::Span { key: plan.spans[span].key, reason } }
-}
-
-/// Returns the blocks of group `group` that a sound span writes: those of its inputs.
-fn written<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
-    let table = &span.tables[group];
-    let end = (span.start as usize + span.inputs.len()).div_ceil(layout.block_tokens as usize);
-    &table.blocks[(span.start / layout.block_tokens - table.first) as usize..end - table.first as usize]
-}
-
-/// The blocks of group `group` that a sound span reads and does not write: those before its inputs, as far as the
-/// window reaches.
-fn read<'a>(layout: &KvLayout, group: usize, span: &'a Span) -> &'a [BlockId] {
-    let table = &span.tables[group];
-    let from = layout.window_start(group, span.start) / layout.block_tokens;
-    &table.blocks[(from - table.first) as usize..(span.start / layout.block_tokens - table.first) as usize]
-}
-
-fn at_most(what: &'static str, count: usize, limit: usize) -> Result<(), LimitError> {
-    if count <= limit { Ok(()) } else { Err(LimitError { what, count, limit }) }
 }

@@ -1,7 +1,7 @@
 //! What every device offers: it takes a plan and, later, has an output.
 
 use domain::plan::{Mask, StepOutput, StepPlan};
-use domain::{Adapter, BlockId, GroupId, KvLayout, ProgressWord, SeqKey, StepId, Token};
+use domain::{Adapter, BlockId, GroupId, KvLayout, ProgressWord, SeqKey, SlotId, StepId, Token};
 use kv_memory::Memory;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct DeviceLimits {
     pub context_max: usize,
     /// Blocks in each KV group's pool.
     pub blocks: Vec<u32>,
+    /// Sequences that it keeps the block tables of, and spans of a step.
+    pub slots_max: usize,
 }
 
 /// An engine that executes plans, one after the other, in the order of submission.
@@ -34,7 +36,8 @@ pub trait Device: Send {
     fn vocab(&self) -> usize;
 
     /// Queues a plan without waiting for it. If a step fails as a whole, so does one that is queued behind it by then:
-    /// it does not run, and raises no progress. Errors: [`SubmitError`].
+    /// it does not run, and raises no progress; its slots change all the same. Errors: [`SubmitError`]. Whatever the
+    /// error is, all slots are closed then: the next plan opens those that it needs.
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError>;
 
     /// Gives masks of samples of a step in flight, some or all. A sample that is masked by the plan is not taken before
@@ -151,6 +154,9 @@ pub enum PlanError {
     /// It is larger than the device's arena.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// A slot cannot change so.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
     /// A copy in a KV group that the model does not have.
     #[error("a copy in {group}, of {groups} groups")]
     UnknownGroup {
@@ -218,17 +224,22 @@ pub enum SpanError {
         /// Samples of the step before.
         samples: usize,
     },
-    /// Not one block table for each KV group.
-    #[error("{tables} block tables for {groups} groups")]
-    Tables {
-        /// Block tables of the span.
-        tables: usize,
-        /// KV groups of the model.
-        groups: usize,
+    /// Its slot is closed, or another sequence's.
+    #[error("{slot} is not its own")]
+    ForeignSlot {
+        /// The slot.
+        slot: SlotId,
     },
-    /// A block outside of its pool.
-    #[error(transparent)]
-    Block(#[from] BlockError),
+    /// Its slot lacks tokens that it is sampled by, or has some that come later.
+    #[error("the token behind row {row}, at position {needed}, is sampled by {held} tokens")]
+    History {
+        /// The row of the sample.
+        row: u32,
+        /// Tokens before the one that is sampled.
+        needed: usize,
+        /// Tokens of the slot.
+        held: usize,
+    },
     /// The blocks do not hold all positions that the span reads and writes.
     #[error("group {group} needs positions {}..{}, its blocks hold {}..{}", needed.start, needed.end, held.start, held.end)]
     Uncovered {
@@ -242,23 +253,60 @@ pub enum SpanError {
     /// Another span of the plan is of the same sequence.
     #[error("a second span of the same sequence")]
     SecondOfSequence,
-    /// Another span of the plan writes the same block.
-    #[error("{block} of group {group} is written twice")]
-    WrittenTwice {
+    /// It writes a block that is in another table too, or twice in its own.
+    #[error("{block} of group {group} is written, and is in tables {times} times")]
+    WritesShared {
         /// The number of the KV group.
         group: usize,
         /// The block.
         block: BlockId,
+        /// How often it is in tables.
+        times: u32,
     },
-    /// Another span of the plan reads a block that this one writes.
-    #[error("{block} of group {group} is written, and {reader} reads it")]
-    WritesWhatIsRead {
-        /// The number of the KV group.
-        group: usize,
-        /// The block.
-        block: BlockId,
-        /// The sequence that reads it.
-        reader: SeqKey,
+}
+
+/// Why a slot cannot change as a plan says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// The device does not have the slot.
+    #[error("{slot} of {slots}")]
+    UnknownSlot {
+        /// The slot.
+        slot: SlotId,
+        /// Slots of the device.
+        slots: usize,
+    },
+    /// The slot is closed.
+    #[error("a change of {slot}, which is closed")]
+    Closed {
+        /// The slot.
+        slot: SlotId,
+    },
+    /// Blocks in a KV group that the model does not have.
+    #[error("blocks in {group}, of {groups} groups")]
+    UnknownGroup {
+        /// The group of the blocks.
+        group: GroupId,
+        /// KV groups of the model.
+        groups: usize,
+    },
+    /// A block outside of its pool.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// A table with more blocks than its pool has, or more tokens than a sequence can have.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// Blocks that shall stay are not there.
+    #[error("{slot} keeps blocks {}..{} of {group}, and has {}..{}", needed.start, needed.end, held.start, held.end)]
+    Gap {
+        /// The slot.
+        slot: SlotId,
+        /// The KV group.
+        group: GroupId,
+        /// The blocks that shall stay, by their numbers in the sequence.
+        needed: Range<u32>,
+        /// Those that it has.
+        held: Range<u32>,
     },
 }
 
@@ -272,6 +320,11 @@ pub struct LimitError {
     pub count: usize,
     /// How many there may be.
     pub limit: usize,
+}
+
+/// Returns `count` if it is within the limit.
+pub(crate) fn at_most(what: &'static str, count: usize, limit: usize) -> Result<usize, LimitError> {
+    if count <= limit { Ok(count) } else { Err(LimitError { what, count, limit }) }
 }
 
 /// A block that its pool does not have.

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod check;
+pub mod check;
 pub mod checkpoint;
 mod clock;
 pub mod cpu;
@@ -16,6 +16,7 @@ pub mod quant;
 pub mod random;
 pub mod sampling;
 pub mod sim;
+pub mod slots;
 pub mod spec;
 mod splitmix;
 pub mod text;

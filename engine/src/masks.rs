@@ -138,27 +138,18 @@ fn has_masks(plan: &StepPlan) -> bool {
 mod tests {
     use super::*;
     use domain::plan::Span;
-    use domain::{SamplingParams, SeqKey};
+    use domain::{SamplingParams, SeqKey, SlotId};
 
     const VOCAB: usize = 40;
 
     /// Returns a plan with one span that samples so often; `true`: with a mask.
     fn plan(step: u64, masked: &[bool]) -> StepPlan {
         let (key, params) = (SeqKey::default(), Arc::new(SamplingParams::default()));
-        let sample = |&masked: &bool| Sample {
-            key,
-            row: 0,
-            params: params.clone(),
-            seed: 0,
-            index: 0,
-            history: None,
-            pending: None,
-            masked,
-        };
+        let sample = |&masked: &bool| Sample { key, row: 0, params: params.clone(), seed: 0, index: 0, masked };
         let samples = masked.iter().map(sample).collect();
-        let (inputs, tables, scores) = Default::default();
-        let span = Span { key, start: 0, inputs, tables, samples, scores, hidden: None, adapter: None };
-        StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] }
+        let (inputs, scores) = Default::default();
+        let span = Span { key, slot: SlotId(0), start: 0, inputs, samples, scores, hidden: None, adapter: None };
+        StepPlan { step: StepId(step), spans: vec![span], ..StepPlan::default() }
     }
 
     fn mask(sample: u32, vocab: usize) -> Mask {

@@ -1,6 +1,6 @@
 //! The thread that executes a device's plans, one after the other, in the order of submission. A plan that was
 //! submitted behind one that fails fails as well, without having run: its inputs, and the KV that it reads, may be
-//! missing.
+//! missing. What it changes of slots it changes all the same.
 //!
 //! What is deliberately absent: what a step does. That is the closure's business, which the thread owns.
 
@@ -9,6 +9,7 @@ use crate::clock::now;
 use crate::device::{MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
 use crate::locks::lock;
 use crate::masks::{MASKS_WAIT_MAX, MaskBoard};
+use crate::slots::DeviceSlots;
 use domain::StepId;
 use domain::plan::{Mask, StepOutput, StepPlan};
 use std::any::Any;
@@ -63,26 +64,29 @@ impl PlanThread {
     pub(crate) fn start(
         name: &str,
         checker: Checker,
-        mut execute: impl FnMut(&Submitted) -> StepOutput + Send + 'static,
+        mut execute: impl FnMut(&Submitted, &DeviceSlots) -> StepOutput + Send + 'static,
     ) -> io::Result<Self> {
         let (waker, masks) = (Waker::default(), Arc::new(MaskBoard::new(checker.vocab, MASKS_WAIT_MAX)));
         let (submissions, plans) = sync_channel::<Submitted>(STEPS_IN_FLIGHT_MAX);
         let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
         let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
         let loses = lost.clone();
+        let mut slots = DeviceSlots::new(checker.limits.slots_max, checker.layout.groups.len());
         let thread = threads::spawn(name.to_owned(), move || {
             let mut failures = 0;
             while let Ok(submitted) = threads::during(Doing::WaitsForStep, || plans.recv()) {
                 let (step, at) = (submitted.plan.step, submitted.at);
-                let output = if submitted.failures == failures {
+                let run = || {
+                    slots.take_over(&submitted.plan);
+                    if submitted.failures != failures {
+                        return failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO);
+                    }
                     tracing::trace!(target: "timeline", step = step.0, "step begins");
-                    let execute = || threads::during(Doing::Computes, || execute(&submitted));
-                    let output = catch_unwind(AssertUnwindSafe(execute));
+                    let output = threads::during(Doing::Computes, || execute(&submitted, &slots));
                     tracing::trace!(target: "timeline", step = step.0, "step ends");
                     output
-                } else {
-                    Ok(failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO))
                 };
+                let output = catch_unwind(AssertUnwindSafe(run));
                 submitted.masks.forget(&submitted.plan);
                 // Whoever hears of the end has the plan's tokens to itself again.
                 drop(submitted);
@@ -120,10 +124,18 @@ impl PlanThread {
 
     /// As [`crate::device::Device::submit`].
     pub(crate) fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        let taken = self.try_submit(plan);
+        if taken.is_err() {
+            self.checker.close_slots();
+        }
+        taken
+    }
+
+    fn try_submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         if self.in_flight.len() == STEPS_IN_FLIGHT_MAX {
             return Err(SubmitError::Busy);
         }
-        self.checker.check(&plan)?;
+        self.checker.take(&plan)?;
         // A thread that panicked may still be about to end, and would take the plan and do nothing.
         if let Some(reason) = self.lost() {
             return Err(SubmitError::Lost(reason.to_owned()));
@@ -141,7 +153,6 @@ impl PlanThread {
                 TrySendError::Disconnected(_) => SubmitError::Lost(self.lost().unwrap_or(ENDED).to_owned()),
             }
         })?;
-        self.checker.taken(&plan);
         self.in_flight.push_back(plan.step);
         Ok(())
     }

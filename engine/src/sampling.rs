@@ -21,7 +21,7 @@ mod weights;
 
 use cut::Key;
 use domain::plan::{Sample, Sampled, Score, TokenLogprobs, TokenSet};
-use domain::{SamplingParams, SeqKey, Token, Tokens};
+use domain::{SamplingParams, SeqKey, Token};
 
 /// In a mark: the token is in the prompt or in the output. The other bits count it in the output.
 const SEEN: u32 = 1 << 31;
@@ -56,6 +56,19 @@ pub enum SampleError {
     },
 }
 
+/// What a token depends on beside its logits and its [`Sample`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SampleContext<'a> {
+    /// The tokens of the client, where the penalties need them ([`SamplingParams::needs_history`]).
+    pub prompt: &'a [Token],
+    /// The tokens of the output before it, as far as the host knew them, where the penalties need them.
+    pub output: &'a [Token],
+    /// The tokens behind those.
+    pub pending: &'a [Token],
+    /// The tokens that its mask allows. `None`: it has none.
+    pub allowed: Option<&'a TokenSet>,
+}
+
 /// Samples tokens. Owns the scratch for one vocabulary, so that a call allocates nothing but the log probabilities
 /// that it returns.
 #[derive(Debug)]
@@ -85,8 +98,6 @@ impl Sampler {
 
     /// Samples one token from `logits` (`[vocab]`), which stay as they are, since several samples may share a row.
     ///
-    /// `pending`: the token that [`Sample::pending`] means. `allowed`: the tokens that its mask allows.
-    ///
     /// A logit that is no number counts as minus infinity, and tokens outside the vocabulary in biases, stop tokens and
     /// history are passed over. Where bias, stop tokens and penalties leave no token at all, they are void; a mask is
     /// not.
@@ -96,12 +107,12 @@ impl Sampler {
         &mut self,
         logits: &[f32],
         sample: &Sample,
-        pending: Option<Token>,
-        allowed: Option<&TokenSet>,
+        context: SampleContext<'_>,
     ) -> Result<Sampled, SampleError> {
         let max = self.max(logits, sample.key)?;
+        let allowed = context.allowed;
         let token = if is_adjusted(sample) || allowed.is_some() {
-            self.adjust(logits, sample, pending, allowed);
+            self.adjust(logits, sample, context);
             let mut row = std::mem::take(&mut self.adjusted);
             let mut max = weights::max(&row);
             if max == f32::NEG_INFINITY {
@@ -135,9 +146,9 @@ impl Sampler {
     }
 
     /// Writes `logits` with bias, masks and penalties to `self.adjusted`.
-    fn adjust(&mut self, logits: &[f32], sample: &Sample, pending: Option<Token>, allowed: Option<&TokenSet>) {
+    fn adjust(&mut self, logits: &[f32], sample: &Sample, context: SampleContext<'_>) {
         let params = &*sample.params;
-        copy_allowed(&mut self.adjusted, logits, allowed);
+        copy_allowed(&mut self.adjusted, logits, context.allowed);
         for &(token, bias) in &params.logit_bias {
             if let Some(logit) = self.adjusted.get_mut(token as usize) {
                 *logit = sane(*logit + bias);
@@ -150,14 +161,14 @@ impl Sampler {
                 }
             }
         }
-        if let Some(history) = sample.history.as_ref().filter(|_| params.needs_history()) {
-            self.penalize(params, history, pending);
+        if params.needs_history() {
+            self.penalize(params, context);
         }
     }
 
     /// Applies the penalties to `self.adjusted`.
-    fn penalize(&mut self, params: &SamplingParams, history: &Tokens, pending: Option<Token>) {
-        for (tokens, counts) in [(history.prompt(), 0), (history.output(), 1), (pending.as_slice(), 1)] {
+    fn penalize(&mut self, params: &SamplingParams, context: SampleContext<'_>) {
+        for (tokens, counts) in [(context.prompt, 0), (context.output, 1), (context.pending, 1)] {
             for &token in tokens {
                 if let Some(mark) = self.marks.get_mut(token as usize) {
                     *mark = (*mark | SEEN) + counts;
@@ -165,7 +176,7 @@ impl Sampler {
             }
         }
         // The walk that applies a mark also clears it, so that each token is penalized once.
-        for token in history.iter().chain(pending) {
+        for &token in [context.prompt, context.output, context.pending].into_iter().flatten() {
             let Some(mark) = self.marks.get_mut(token as usize).map(std::mem::take) else { continue };
             if mark == 0 {
                 continue;

@@ -1,7 +1,7 @@
 //! A step on the CPU device allocates nothing but the list of its samples.
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
-use domain::{BlockId, Dtype, SamplingParams, SeqKey, StepId};
+use domain::{BlockId, Dtype, SamplingParams, SeqKey, SlotId, StepId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::device::{Device, DeviceLimits};
 use engine::models::ModelFiles;
@@ -42,6 +42,8 @@ static ALLOCATOR: Counting = Counting;
 const THREADS: usize = 3;
 const CHUNK: usize = 40;
 const REPEATS: usize = 3;
+/// Blocks of each pool.
+const BLOCKS: u32 = 64;
 
 fn device() -> CpuDevice {
     let dir = tempfile::TempDir::new().expect("a directory");
@@ -50,30 +52,31 @@ fn device() -> CpuDevice {
     let files = ModelFiles::load(dir.path()).expect("it can be read");
     let model = CpuModel::load(files.spec, &files.checkpoint, &mut |_| {}).expect("it loads");
     let layout = model.spec().kv_layout(Dtype::Bf16, Some(16));
-    let blocks = vec![64; layout.groups.len()];
-    let limits = DeviceLimits { rows_max: CHUNK, outputs_max: 4, context_max: 1000, blocks };
+    let blocks = vec![BLOCKS; layout.groups.len()];
+    let limits = DeviceLimits { rows_max: CHUNK, outputs_max: 4, context_max: 1000, blocks, slots_max: 1 };
     let config =
         CpuConfig { layout, limits, threads: THREADS, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
     CpuDevice::new(Arc::new(model), config).expect("it starts")
 }
 
 fn plan(device: &CpuDevice, step: u64, start: u32, rows: usize, samples: usize) -> Arc<StepPlan> {
-    let end = start + rows as u32;
-    let blocks: Vec<BlockId> = (0..end.div_ceil(16)).map(BlockId).collect();
+    // All from the beginning, so that the tables of the slot do not grow.
+    let blocks: Vec<BlockId> = (0..BLOCKS).map(BlockId).collect();
     let params = Arc::new(SamplingParams { temperature: 0.7, top_p: 0.9, ..SamplingParams::default() });
     let (key, row) = (SeqKey::default(), rows as u32 - 1);
-    let sample = Sample { key, row, params, seed: 1, index: 0, history: None, pending: None, masked: false };
+    let sample = Sample { key, row, params, seed: 1, index: 0, masked: false };
     let span = Span {
         key: SeqKey::default(),
+        slot: SlotId(0),
         start,
         inputs: (0..rows as u32).map(Input::Token).collect(),
-        tables: vec![BlockTable { first: 0, blocks }; device.layout().groups.len()],
         samples: vec![sample; samples],
         scores: Vec::new(),
         hidden: None,
         adapter: None,
     };
-    Arc::new(StepPlan { step: StepId(step), copies: Vec::new(), spans: vec![span] })
+    let tables = vec![BlockTable { first: 0, blocks }; device.layout().groups.len()];
+    Arc::new(StepPlan::opening(StepId(step), Vec::new(), [(span, tables)]))
 }
 
 fn wait(device: &mut CpuDevice) -> StepOutput {

@@ -18,10 +18,10 @@ use crate::index::PrefixIndex;
 use crate::lease::{Lease, LeaseTable};
 use crate::pins::PinTable;
 use crate::pool::{GroupStats, Holders, Pool, Quota};
-use crate::sequence::{Copying, Sequence};
+use crate::sequence::{Copying, Sequence, Told};
 use crate::tiers::{Tier, TierSlots};
 use domain::handoff::OfferedGroup;
-use domain::plan::{BlockCopy, BlockTable};
+use domain::plan::{BlockCopy, BlockTable, TableChange};
 use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, BlockRef, Generation, GroupId, LeaseId, SeqKey, Tenant, Time};
 use room::Extent;
@@ -190,6 +190,7 @@ impl KvManager {
         let cached_tokens = hit * size;
         let sequence = Sequence {
             tenant,
+            told: vec![None; tables.len()],
             tables,
             ends,
             blocks,
@@ -259,6 +260,7 @@ impl KvManager {
             for &(_, number) in stuck.iter().filter(|(of, _)| *of == group) {
                 let to = pool.allocate(sequence.tenant, &mut self.index);
                 let from = std::mem::replace(&mut table.blocks[(number - table.first) as usize], to);
+                sequence.told[at(group)].iter_mut().for_each(|told| told.changes(number));
                 let start = number * size;
                 let promised = |id: &LeaseId| {
                     let lease = self.leases.get(*id).expect("blocks know live leases only");
@@ -334,6 +336,30 @@ impl KvManager {
         self.sequence(key).tables.clone()
     }
 
+    /// Returns what changed of the sequence's block tables since this was asked last; all of them at first, and after
+    /// [`tell_all`](Self::tell_all). Costs as much as there are changes, however long the tables are.
+    pub fn changes(&mut self, key: SeqKey) -> impl Iterator<Item = (GroupId, TableChange)> {
+        let sequence = self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key));
+        groups(self.pools.len()).zip(&sequence.tables).zip(&mut sequence.told).filter_map(|((group, table), told)| {
+            let (first, end) = (table.first, table.end());
+            let from = told.map_or(first, |told| told.same.clamp(first, end));
+            let is_told = told.is_some_and(|told| told.first == first && told.same == end);
+            *told = Some(Told { first, same: end });
+            let blocks = || table.blocks[(from - first) as usize..].to_vec();
+            (!is_told).then(|| (group, TableChange { first, from, blocks: blocks() }))
+        })
+    }
+
+    /// Returns whether the sequence is open and [`changes`](Self::changes) was asked for since it was opened.
+    pub fn is_told(&self, key: SeqKey) -> bool {
+        self.sequences.get(&key).is_some_and(|sequence| sequence.told.iter().any(Option::is_some))
+    }
+
+    /// Has the next [`changes`](Self::changes) tell all of the sequence's block tables.
+    pub fn tell_all(&mut self, key: SeqKey) {
+        self.sequences.get_mut(&key).unwrap_or_else(|| not_open(key)).told.fill(None);
+    }
+
     /// Opens `child` with all that `parent` has; whichever first writes into a block that both hold copies it.
     /// Panics if the child is open, or if the parent is a fetch's destination not validated yet or waits for a copy
     /// (between [`grow`](Self::grow) and the end of the step).
@@ -345,6 +371,7 @@ impl KvManager {
         let fork = Sequence {
             tenant: sequence.tenant,
             tables: sequence.tables.clone(),
+            told: vec![None; sequence.tables.len()],
             ends: sequence.ends.clone(),
             blocks: sequence.blocks,
             written: sequence.written,

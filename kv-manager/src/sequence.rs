@@ -11,6 +11,8 @@ pub(crate) struct Sequence {
     /// One table per group. In full groups, and in windowed ones once the prompt has come so far, it ends at block
     /// `blocks`.
     pub(crate) tables: Vec<BlockTable>,
+    /// Per group, what the device was told of the table. `None`: nothing.
+    pub(crate) told: Vec<Option<Told>>,
     /// Per group, the last blocks of a prompt whose table does not reach them yet. They are taken with the first ones,
     /// since an offer names them. Those between the table and these are taken chunk by chunk.
     pub(crate) ends: Vec<Vec<BlockId>>,
@@ -31,6 +33,15 @@ pub(crate) struct Sequence {
     pub(crate) copying: Vec<Copying>,
 }
 
+/// What the device was told of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// The number of the table's first block then.
+    pub(crate) first: u32,
+    /// The blocks below this number are what they were then.
+    pub(crate) same: u32,
+}
+
 /// A copy on write that may not have been made yet, and keeps its source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copying {
@@ -42,11 +53,17 @@ pub(crate) struct Copying {
     pub(crate) until: u32,
 }
 
+impl Told {
+    /// Notes that the block is another one than it was.
+    pub(crate) fn changes(&mut self, number: u32) {
+        self.same = self.same.min(number);
+    }
+}
+
 impl Sequence {
     /// Returns the block behind the last one of the group's table.
     pub(crate) fn table_end(&self, group: GroupId) -> u32 {
-        let table = &self.tables[usize::from(group.0)];
-        table.first + table.blocks.len() as u32
+        self.tables[usize::from(group.0)].end()
     }
 
     /// Returns the number of the first of the group's last blocks that are not in its table.

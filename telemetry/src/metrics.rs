@@ -280,7 +280,7 @@ declare! {
     counter Count "baton_sequences_failed_total" sequences_failed(worker: WorkerId);
     /// Duration of an engine step.
     histogram Seconds "baton_step_seconds" step_time(worker: WorkerId) in SECONDS;
-    /// Time of a step on the device, from submit to end, that was spent outside kernels.
+    /// Time of a step on the device, from begin to end, that was spent outside kernels.
     histogram Seconds "baton_step_overhead_seconds" step_overhead(worker: WorkerId) in MICRO_SECONDS;
     /// Input rows of a step.
     histogram Count "baton_batch_rows" batch_rows(worker: WorkerId) in ROWS;

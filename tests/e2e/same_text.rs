@@ -21,7 +21,7 @@ struct Variant {
     small: bool,
 }
 
-const VARIANTS: [Variant; 8] = [
+const VARIANTS: [Variant; 9] = [
     Variant {
         name: "monolithic, small chunks",
         flags: &["--prefill", "0", "--threads", "2", "--set", "engine.chunk_tokens=64"],
@@ -46,6 +46,13 @@ const VARIANTS: [Variant; 8] = [
     Variant {
         name: "handed off, pools that nobody but their engine and copier may touch",
         flags: &["--threads", "2", "--set", "engine.guarded_pools=true"],
+        handoff: "always",
+        places: 1,
+        small: false,
+    },
+    Variant {
+        name: "handed off, one step in flight",
+        flags: &["--threads", "2", "--set", "engine.steps_in_flight=1"],
         handoff: "always",
         places: 1,
         small: false,

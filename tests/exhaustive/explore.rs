@@ -22,6 +22,8 @@ pub(crate) struct Report {
     pub(crate) states: usize,
     /// States of single workers among them.
     workers: usize,
+    /// Those of these in which two steps are in flight.
+    pub(crate) with_two_steps: usize,
     /// Actions from state to state that were tried.
     pub(crate) actions: usize,
     /// Actions on the longest of the shortest ways to a state.
@@ -41,9 +43,10 @@ pub(crate) struct Violation {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { states, workers, actions, depth, exhausted, violation } = self;
+        let Self { states, workers, with_two_steps, actions, depth, exhausted, violation } = self;
         let end = if *exhausted { "the frontier is exhausted" } else { "not all states were visited" };
-        write!(f, "{states} states, {workers} of single workers, {actions} actions, depth {depth}, {end}")?;
+        write!(f, "{states} states, {workers} of single workers ({with_two_steps} with two steps in flight), ")?;
+        write!(f, "{actions} actions, depth {depth}, {end}")?;
         match violation {
             Some(Violation { what, trace }) => write!(f, "\n  {what}, after:\n    {}", trace.join("\n    ")),
             None => Ok(()),
@@ -68,7 +71,8 @@ pub(crate) fn explore(scope: Scope, ends: Ends) -> Report {
     let mut ways: Vec<(u32, Action)> = vec![(0, Action::At(WorkerId(0), Event::Turn))];
     let mut frontier = vec![(0, begin)];
     let mut quiescence = Quiescence::default();
-    let mut report = Report { states: 1, workers: 0, actions: 0, depth: 0, exhausted: false, violation: None };
+    let mut report =
+        Report { states: 1, workers: 0, with_two_steps: 0, actions: 0, depth: 0, exhausted: false, violation: None };
     let mut actions = Vec::new();
     while !frontier.is_empty() && report.states <= STATES_MAX {
         let mut next = Vec::new();
@@ -102,6 +106,7 @@ pub(crate) fn explore(scope: Scope, ends: Ends) -> Report {
         frontier = next;
     }
     report.exhausted = frontier.is_empty();
+    report.with_two_steps = workers.with_two_steps();
     report
 }
 

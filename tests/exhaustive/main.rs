@@ -7,9 +7,9 @@
 //! scheduler and its KV manager. What is played is the device, the transport and the router (`process.rs`).
 //! `ghost.rs` says a second time what a lease is.
 //!
-//! Prompts are offered before they are computed, or when the owner has fetched their beginning from a third
-//! worker; or blocks are cached, and readers ask for them, and the owner offers them, or declines, since it was
-//! given to another use or since it has lost its memory.
+//! Prompts are offered before they are computed, in a step or in two that are in flight at once, or when the owner has
+//! fetched their beginning from a third worker; or blocks are cached, and readers ask for them, and the owner offers
+//! them, or declines, since it was given to another use or since it has lost its memory.
 //!
 //! Deliberately absent: later attempts at a request (placement is not here), tiers, migrations, and pauses of a
 //! whole process; the simulation (`tests/sim`) has them.
@@ -46,6 +46,7 @@ fn check(source: Source, readers: u8, requests: u8, total: u8, faults: Faults) {
     let report = run(None, scope, Ends::Followed);
     println!("{scope:?}: {report}");
     assert!(report.exhausted && report.violation.is_none(), "{report}");
+    assert_eq!(report.with_two_steps > 0, source == Source::InTwoSteps, "{report}");
 }
 
 /// With the bug something is violated, in words that have `violation` in them; without it nothing is. Messages have no
@@ -101,6 +102,27 @@ fn two_asks_of_a_reader_with_any_fault_in_any_order() {
 #[test]
 fn two_readers_that_ask_with_any_two_faults() {
     check(Source::Cached, 2, 1, 2, EACH);
+}
+
+#[test]
+fn a_handoff_of_what_two_steps_in_flight_compute_with_any_fault() {
+    check(Source::InTwoSteps, 1, 1, 1, EACH);
+}
+
+#[test]
+fn two_handoffs_of_what_two_steps_in_flight_compute_with_a_failed_step() {
+    check(Source::InTwoSteps, 1, 2, 1, Faults { failed_steps: 1, cancels: 1, ..NONE });
+}
+
+#[test]
+fn a_step_that_runs_behind_one_that_failed_is_found() {
+    let faults = Faults { failed_steps: 1, ..NONE };
+    check_found(Bug::SuccessorRuns, Source::InTwoSteps, 1, faults, "it should be from");
+}
+
+#[test]
+fn a_block_that_is_sealed_when_its_step_is_planned_is_found() {
+    check_found(Bug::SealedWhenPlanned, Source::InTwoSteps, 1, NONE, "tokens are written after");
 }
 
 #[test]

@@ -8,12 +8,14 @@ use crate::scope::{BEFORE, BLOCK, FIRST, NEXT, OWNER, Scope, Source};
 use decode_worker::Decode;
 use domain::handoff::{Offer, PeerBody, PeerMessage};
 use domain::plan::{BlockTable, Input, Outputs, Sampled, StepOutput, StepPlan};
+use domain::planted_bugs::{self, Bug};
 use domain::session::{Assignment, Holder, PeerAddress, PeerInfo, Role, Submit, ToWorker};
 use domain::{
     Choice, Dtype, Encoding, Epoch, Incarnation, KvGroup, KvKind, KvLayout, LeaseId, ModelLayout, ProgressWord,
     RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX, SubmitError};
+use engine::slots::DeviceSlots;
 use kv_manager::{EvictionPolicy, FetchState, Quotas, Watermarks};
 use prefill_worker::Prefill;
 use scheduler::SchedulerConfig;
@@ -119,6 +121,8 @@ pub(crate) struct View {
     pub(crate) word: u64,
     /// Layers that the step in flight has written; `None`: none is.
     pub(crate) running: Option<u16>,
+    /// Another step waits behind it.
+    pub(crate) has_behind: bool,
     pub(crate) reads: Vec<Read>,
     /// Fetches that are not being cancelled.
     pub(crate) fetching: Vec<RequestId>,
@@ -265,6 +269,8 @@ pub(crate) struct Process {
     memory: Vec<[Token; LAYERS as usize]>,
     /// The request for which each block was read from another worker, if it was.
     read_for: Vec<Option<RequestId>>,
+    /// What the device has of sequences.
+    slots: DeviceSlots,
     /// The step that runs, and how many layers of it are written.
     running: Option<(Arc<StepPlan>, u16)>,
     /// The step behind it.
@@ -284,7 +290,7 @@ impl Process {
             groups: vec![group],
         });
         let blocks = scope.blocks(worker);
-        let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![blocks] };
+        let limits = DeviceLimits { rows_max: 64, outputs_max: 8, context_max: 64, blocks: vec![blocks], slots_max: 8 };
         let role: Box<dyn worker::Role> = if scope.is_reader(worker) { Box::new(Decode) } else { Box::new(Prefill) };
         let config = WorkerConfig {
             id: worker,
@@ -301,7 +307,7 @@ impl Process {
             park_after: None,
             scheduler: SchedulerConfig {
                 step_tokens_max: 16,
-                chunk_tokens: 2 * block_tokens,
+                chunk_tokens: scope.chunk(),
                 running_max: 8,
                 waiting_max: 8,
                 block_tokens,
@@ -315,6 +321,7 @@ impl Process {
             outbox_bytes: worker::OUTBOX_BYTES,
             steps_in_flight: STEPS_IN_FLIGHT_MAX,
         };
+        let slots = DeviceSlots::new(limits.slots_max, layout.groups.len());
         let (played, word) = (Played::default(), ProgressWord::new());
         let card = Card { played: played.clone(), layout: layout.clone(), limits, word: word.clone() };
         let (card, wire) = (Box::new(card), Box::new(played.clone()));
@@ -331,6 +338,7 @@ impl Process {
             heard: BTreeMap::new(),
             memory: vec![[0; LAYERS as usize]; blocks as usize],
             read_for: vec![None; blocks as usize],
+            slots,
             running: None,
             behind: None,
             reads: Vec::new(),
@@ -348,7 +356,7 @@ impl Process {
         if self.life != FIRST {
             return;
         }
-        if self.worker == OWNER && self.scope.source == Source::Computed {
+        if self.worker == OWNER && self.scope.source.is_computed() {
             let requests = scope.requests().chain([NEXT]);
             requests.for_each(|request| self.tell(&ToWorker::Submit(self.submit(request))));
         }
@@ -520,6 +528,7 @@ impl Process {
         let submitted = std::mem::take(&mut self.played.notes().submitted);
         for plan in self.behind.take().into_iter().chain(submitted) {
             if self.running.is_none() {
+                self.slots.take_over(&plan);
                 self.check_plan(&plan, out);
                 self.running = Some((plan, 0));
             } else {
@@ -550,7 +559,7 @@ impl Process {
             for (position, input) in (span.start as usize..).zip(&span.inputs) {
                 let token = if let Input::Token(token) = *input { token } else { SAMPLED };
                 if position.is_multiple_of(BLOCK) {
-                    let block = block_of(&span.tables[0], position);
+                    let block = block_of(self.slots.table(span.slot, 0), position);
                     (self.memory[block][at], self.read_for[block]) = (token, None);
                 }
             }
@@ -570,10 +579,11 @@ impl Process {
         let outputs = Outputs { sampled, ..Outputs::default() };
         let outputs = if succeeds { Ok(outputs) } else { Err("it was made to fail".to_owned()) };
         let output = StepOutput::new(plan.step, outputs, Duration::ZERO, Duration::ZERO);
-        let behind = self.behind.take_if(|_| output.sampled.is_err()).map(|plan| StepOutput {
-            step: plan.step,
-            sampled: Err("the step before it failed".to_owned()),
-            ..output.clone()
+        let skips = output.sampled.is_err() && !planted_bugs::is(Bug::SuccessorRuns);
+        let behind = self.behind.take_if(|_| skips).map(|plan| {
+            self.slots.take_over(&plan);
+            let sampled = Err("the step before it failed".to_owned());
+            StepOutput { step: plan.step, sampled, ..output.clone() }
         });
         self.played.notes().ended.extend([output].into_iter().chain(behind));
         self.handle(Inbound::StepEnded);
@@ -654,7 +664,7 @@ impl Process {
         for span in &plan.spans {
             let request = span.key.request;
             let sequence = self.core().sequence(span.key).expect("it is computed");
-            let table = &span.tables[0];
+            let table = self.slots.table(span.slot, 0);
             for position in (0..span.start as usize).step_by(BLOCK) {
                 let block = block_of(table, position);
                 let slices = self.memory[block];
@@ -686,7 +696,7 @@ impl Process {
             }
         }
         // The manager's own check sees this bug before anything comes of it; here its harm is to be found.
-        if !domain::planted_bugs::is(domain::planted_bugs::Bug::ReuseUnderLease) {
+        if !planted_bugs::is(Bug::ReuseUnderLease) {
             kv.check();
         }
         None
@@ -718,6 +728,7 @@ impl Process {
             memory: self.memory.clone(),
             word: self.word.get(),
             running: self.running.as_ref().map(|&(_, layer)| layer),
+            has_behind: self.behind.is_some(),
             reads: self.reads.clone(),
             fetching: open.map(|fetch| fetch.request).collect(),
             timed: fetches.next_deadline(core).is_some(),

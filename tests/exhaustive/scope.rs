@@ -38,6 +38,8 @@ pub(crate) struct Scope {
 pub(crate) enum Source {
     /// It computes them, and offers them before it does.
     Computed,
+    /// It does the same in two steps, of which the second waits in the device while the first runs.
+    InTwoSteps,
     /// It fetches their beginning from one more worker, which has that cached, and computes the rest.
     Fetched,
     /// It has them cached, and offers them to whoever asks; a later life has nothing, and says so.
@@ -106,6 +108,13 @@ pub(crate) const EACH: Faults = Faults {
     late_submits: false,
 };
 
+impl Source {
+    /// Whether the owner computes all that it offers.
+    pub(crate) fn is_computed(self) -> bool {
+        matches!(self, Self::Computed | Self::InTwoSteps)
+    }
+}
+
 impl Scope {
     /// Everybody who is there: the owner, the readers, and whoever the owner itself fetches from.
     pub(crate) fn workers(self) -> impl Iterator<Item = WorkerId> {
@@ -120,7 +129,7 @@ impl Scope {
     /// The worker that has something cached before anything else happens.
     pub(crate) fn holder(self) -> Option<WorkerId> {
         match self.source {
-            Source::Computed => None,
+            Source::Computed | Source::InTwoSteps => None,
             Source::Fetched => Some(WorkerId(1 + u32::from(self.readers))),
             Source::Cached => Some(OWNER),
         }
@@ -145,14 +154,22 @@ impl Scope {
         match request {
             NEXT | LATER => vec![own; self.tokens()],
             BEFORE => vec![1; BLOCK],
-            _ if self.source == Source::Computed => vec![own; BLOCK],
+            _ if self.source.is_computed() => vec![own; self.tokens()],
             _ => [vec![1; BLOCK], vec![own; 1]].concat(),
         }
     }
 
     /// Tokens of all blocks that the owner has.
     fn tokens(self) -> usize {
-        if self.source == Source::Fetched { 2 * BLOCK } else { BLOCK }
+        match self.source {
+            Source::Fetched | Source::InTwoSteps => 2 * BLOCK,
+            Source::Computed | Source::Cached => BLOCK,
+        }
+    }
+
+    /// Most tokens of a prompt that a step computes.
+    pub(crate) fn chunk(self) -> u32 {
+        (if self.source == Source::InTwoSteps { BLOCK } else { 2 * BLOCK }) as u32
     }
 
     /// Blocks of a worker's memory. The owner has as few as its prompts take, so that they are used again as soon
@@ -161,6 +178,8 @@ impl Scope {
         let requests = u32::from(self.requests);
         match self.source {
             Source::Computed if worker == OWNER => u32::from(self.readers) * requests,
+            Source::InTwoSteps if worker == OWNER => 2 * u32::from(self.readers) * requests,
+            Source::InTwoSteps => 2 * requests + 1,
             Source::Cached if worker == OWNER => 1,
             Source::Fetched if worker == OWNER => 2,
             Source::Fetched if !self.is_reader(worker) => 1,

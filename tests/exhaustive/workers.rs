@@ -64,6 +64,11 @@ impl Workers {
         self.states.len()
     }
 
+    /// Those of them in which two steps are in flight.
+    pub(crate) fn with_two_steps(&self) -> usize {
+        self.states.iter().filter(|state| state.view.has_behind).count()
+    }
+
     /// A life of a worker begins.
     pub(crate) fn begin(&mut self, worker: WorkerId, life: Incarnation) -> StateId {
         let process = Process::new(self.scope, worker, life);

@@ -70,7 +70,7 @@ impl World {
                 .into_iter()
                 .for_each(|(worker, said)| world.happen(worker, said, None, workers));
         }
-        if scope.source != Source::Computed {
+        if !scope.source.is_computed() {
             world.told.push((OWNER, Event::Submit(NEXT)));
         }
         world
@@ -232,7 +232,7 @@ impl World {
         self.told.retain(|&(of, _)| of != worker);
         let others = self.scope.workers().filter(|&of| (of == OWNER) != (worker == OWNER));
         self.told.extend(others.map(|of| (of, Event::Introduced(worker, life))));
-        if worker == OWNER && self.scope.source == Source::Computed {
+        if worker == OWNER && self.scope.source.is_computed() {
             self.told.push((worker, Event::Submit(LATER)));
         }
     }

@@ -3,7 +3,7 @@
 
 use domain::plan::{StepOutput, StepPlan};
 use domain::{KvLayout, ProgressWord, Token};
-use engine::device::{Device, DeviceLimits, PlanError, SubmitError};
+use engine::device::{Device, DeviceLimits, SubmitError};
 use engine::sim::{Course, Oracle, SimConfig, SimDevice, StepTime, Vocabulary};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,6 +72,17 @@ struct Refusing {
     knobs: Arc<Knobs>,
 }
 
+impl Refusing {
+    /// Refuses a plan, as the device does with one in which there is nothing to do.
+    fn refuse(&mut self, plan: &StepPlan, span: Option<usize>) -> SubmitError {
+        let empty = Arc::new(StepPlan { step: plan.step, ..StepPlan::default() });
+        match self.device.submit(empty) {
+            Err(SubmitError::Invalid { step, reason, .. }) => SubmitError::Invalid { step, span, reason },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 impl Device for Refusing {
     fn layout(&self) -> &KvLayout {
         self.device.layout()
@@ -88,10 +99,10 @@ impl Device for Refusing {
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         if plan.spans.len() > 1 && self.knobs.one_refused.swap(false, Ordering::Relaxed) {
             let span = Some(plan.spans.len() - 1);
-            return Err(SubmitError::Invalid { step: plan.step, span, reason: PlanError::Empty });
+            return Err(self.refuse(&plan, span));
         }
         if self.knobs.refuses.load(Ordering::Relaxed) && self.knobs.fails(&plan) {
-            return Err(SubmitError::Invalid { step: plan.step, span: None, reason: PlanError::Empty });
+            return Err(self.refuse(&plan, None));
         }
         self.device.submit(plan)?;
         if let Some(submitted) = &mut *self.knobs.submitted.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -4,6 +4,7 @@
 use domain::session::{Assignment, Holder};
 use domain::{Dtype, Incarnation, SamplingParams, Token, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
+use engine::device::STEPS_IN_FLIGHT_MAX;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ struct Model {
     files: ModelFiles,
     /// Whether pools are as a device's, which the host may not touch.
     guarded: bool,
+    /// Steps that a device has at once.
+    steps_in_flight: usize,
     _dir: tempfile::TempDir,
 }
 
@@ -30,7 +33,7 @@ impl Model {
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
-        Self { weights: Arc::new(weights), files, guarded: false, _dir: dir }
+        Self { weights: Arc::new(weights), files, guarded: false, steps_in_flight: STEPS_IN_FLIGHT_MAX, _dir: dir }
     }
 
     /// The same model, on pools that end the test if anybody but the engine and their copier touches them.
@@ -38,8 +41,14 @@ impl Model {
         Self { guarded: true, ..self }
     }
 
+    /// The same model, whose workers plan a step when the one before has ended.
+    fn one_step_in_flight(self) -> Self {
+        Self { steps_in_flight: 1, ..self }
+    }
+
     fn options(&self) -> Options {
-        Options::roomy(self.files.spec.kv_layout(self.files.spec.dtype, Some(BLOCK)))
+        let layout = self.files.spec.kv_layout(self.files.spec.dtype, Some(BLOCK));
+        Options { steps_in_flight: self.steps_in_flight, ..Options::roomy(layout) }
     }
 
     fn cluster(&self, options: &Options, threads: usize) -> Cluster {
@@ -225,6 +234,11 @@ fn check_tiers(model: &Model) {
 }
 
 #[test]
+fn one_step_in_flight_on_every_path() {
+    check_paths(&Model::random("mistral", "tiny-window", Dtype::Bf16).one_step_in_flight(), &[(64, 2)], &[4]);
+}
+
+#[test]
 fn guarded_pools_on_every_path() {
     check_paths(&Model::random("llama", "tiny", Dtype::Bf16).guarded(), &[(64, 2)], &[4]);
 }
@@ -253,6 +267,11 @@ fn llama_bf16() {
 #[test]
 fn mistral_with_a_window_f32() {
     check_model(&Model::random("mistral", "tiny-window", Dtype::F32));
+}
+
+#[test]
+fn qwen2_on_every_path() {
+    check_model(&Model::random("qwen2", "tiny", Dtype::Bf16));
 }
 
 #[test]

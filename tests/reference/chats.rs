@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const CUT: Cut = Cut { chunk: 512, block_tokens: 32, threads: 2 };
+const CUT: Cut = Cut::new(512, 32, 2);
 
 /// The largest error of a lead with widened weights, where nothing is rounded to 8 bits: ten times what was measured.
 const WIDENED_ERROR_MAX: f32 = 1e-3;

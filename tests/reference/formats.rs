@@ -13,7 +13,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const CUT: Cut = Cut { chunk: 16, block_tokens: 16, threads: 2 };
+const CUT: Cut = Cut::new(16, 16, 2);
 
 /// Formats whose weights are multiplied as the file has them: natively, or repacked without a loss. The others change
 /// when they are repacked, so that their tokens are counted and not required.

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const CUT: Cut = Cut { chunk: 32, block_tokens: 16, threads: 2 };
+const CUT: Cut = Cut::new(32, 16, 2);
 /// Tokens of a prompt: longer than windows and than the original context of scaled rotary embeddings.
 const PROMPT: u32 = 90;
 

@@ -28,11 +28,11 @@ use tempfile::TempDir;
 const TOLERANCE_F32: f32 = 1e-4;
 
 /// Prompts are longer than each chunk but the last (which some exceed as well), than each block and than each
-/// window, and multiples of none.
+/// window, and multiples of none. One has one step in flight, and one has guarded pools.
 const CUTS: [Cut; 3] = [
-    Cut { chunk: 16, block_tokens: 16, threads: 1 },
-    Cut { chunk: 64, block_tokens: 64, threads: 2 },
-    Cut { chunk: 512, block_tokens: 32, threads: 2 },
+    Cut { steps_in_flight: 1, ..Cut::new(16, 16, 1) },
+    Cut { guarded: true, ..Cut::new(64, 64, 2) },
+    Cut::new(512, 32, 2),
 ];
 
 fn with_checkpoint(case: &Case, body: impl FnOnce(&ModelFiles)) {

@@ -15,8 +15,7 @@ use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const CUTS: [Cut; 2] =
-    [Cut { chunk: 16, block_tokens: 16, threads: 2 }, Cut { chunk: 64, block_tokens: 32, threads: 1 }];
+const CUTS: [Cut; 2] = [Cut::new(16, 16, 2), Cut::new(64, 32, 1)];
 /// Goldens have every seventh row of a matrix, and the logits of every fourth decoded token.
 const ROW_STRIDE: usize = 7;
 const DECODE_STRIDE: usize = 4;

@@ -1,9 +1,9 @@
 //! Runs one sequence on a CPU device, with plans made by hand.
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
-use domain::{BlockId, KvLayout, SamplingParams, SeqKey, StepId, Token};
+use domain::{BlockId, KvLayout, SamplingParams, SeqKey, SlotId, StepId, Token};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
-use engine::device::{Device, DeviceLimits};
+use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -17,6 +17,17 @@ pub(crate) struct Cut {
     pub(crate) block_tokens: u32,
     /// Threads of the device.
     pub(crate) threads: usize,
+    /// Steps that are submitted before the first of them has ended, at most.
+    pub(crate) steps_in_flight: usize,
+    /// Whether pools are as a device's, which the host may not touch.
+    pub(crate) guarded: bool,
+}
+
+impl Cut {
+    /// Returns a cut as workers have it by default: two steps in flight, and plain pools.
+    pub(crate) const fn new(chunk: usize, block_tokens: u32, threads: usize) -> Self {
+        Self { chunk, block_tokens, threads, steps_in_flight: STEPS_IN_FLIGHT_MAX, guarded: false }
+    }
 }
 
 /// What came out, by position: the logits, and the greedy token that follows.
@@ -28,6 +39,7 @@ pub(crate) struct Run {
     ended: Receiver<()>,
     logits: Arc<Mutex<Logits>>,
     step: StepId,
+    steps_in_flight: usize,
 }
 
 /// Of so many positions, the logits of the last one are wanted, wherever chunks end. Those of goldens are among them.
@@ -54,52 +66,56 @@ impl Run {
             outputs_max: cut.chunk / STRIDE as usize + 1,
             context_max: tokens,
             blocks: (0..layout.groups.len()).map(|group| blocks(&layout, group, tokens, cut.chunk)).collect(),
+            slots_max: 1,
         };
-        let config =
-            CpuConfig { layout, limits, threads: cut.threads, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
+        let config = CpuConfig {
+            layout,
+            limits,
+            threads: cut.threads,
+            pinning: Pinning::Off,
+            guarded: cut.guarded,
+            isa: Isa::best(),
+        };
         let mut device = CpuDevice::new(model, config).expect("the device starts");
         let logits = Arc::default();
         device.set_logits_tap(Box::new(Tap(Arc::clone(&logits))));
         let (ends, ended): (Sender<()>, _) = channel();
         device.set_waker(Box::new(move || ends.send(()).expect("the run outlives the device's steps")));
-        Run { device, ended, logits, step: StepId(0) }
+        Run { device, ended, logits, step: StepId(0), steps_in_flight: cut.steps_in_flight }
     }
 
     /// Computes `prompt` in chunks, then `decoded` token by token, whatever the device itself would have said.
     pub(crate) fn sequence(&mut self, prompt: &[Token], decoded: &[Token], chunk: usize) -> Outcome {
-        let mut outcome = Outcome::new();
+        let (mut sampled, mut in_flight) = (Vec::new(), 0);
         let mut start = 0;
         for inputs in prompt.chunks(chunk).chain(decoded.chunks(1)) {
-            let sampled = self.step(start, inputs);
+            if in_flight == self.steps_in_flight {
+                sampled.extend(self.output());
+                in_flight -= 1;
+            }
+            self.submit(start, inputs);
+            in_flight += 1;
             start += inputs.len() as u32;
-            let logits = std::mem::take(&mut *self.logits.lock().expect("nobody panicked with it"));
-            assert_eq!(logits.len(), sampled.len());
-            outcome.extend(logits.into_iter().zip(sampled).map(|((at, logits), token)| (at, (logits, token))));
         }
-        outcome
+        (0..in_flight).for_each(|_| sampled.extend(self.output()));
+        let logits = std::mem::take(&mut *self.logits.lock().expect("nobody panicked with it"));
+        assert_eq!(logits.len(), sampled.len());
+        logits.into_iter().zip(sampled).map(|((at, logits), token)| (at, (logits, token))).collect()
     }
 
-    /// One step that samples after its last row, and after each position whose logits are wanted.
-    fn step(&mut self, start: u32, inputs: &[Token]) -> Vec<Token> {
+    /// Submits a step that samples after its last row, and after each position whose logits are wanted.
+    fn submit(&mut self, start: u32, inputs: &[Token]) {
         self.step.0 += 1;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
         let params = Arc::new(params);
-        let sample = |row| Sample {
-            key: SeqKey::default(),
-            row,
-            params: params.clone(),
-            seed: 0,
-            index: 0,
-            history: None,
-            pending: None,
-            masked: false,
-        };
+        let sample =
+            |row| Sample { key: SeqKey::default(), row, params: params.clone(), seed: 0, index: 0, masked: false };
         let last = inputs.len() as u32 - 1;
         let span = Span {
             key: SeqKey::default(),
+            slot: SlotId(0),
             start,
             inputs: inputs.iter().copied().map(Input::Token).collect(),
-            tables: self.tables(start, inputs.len() as u32),
             samples: (0..last)
                 .filter(|row| (start + row + 1).is_multiple_of(STRIDE))
                 .chain([last])
@@ -109,8 +125,13 @@ impl Run {
             adapter: None,
             hidden: None,
         };
-        let plan = StepPlan { step: self.step, copies: Vec::new(), spans: vec![span] };
+        let tables = self.tables(start, inputs.len() as u32);
+        let plan = StepPlan::opening(self.step, Vec::new(), [(span, tables)]);
         self.device.submit(Arc::new(plan)).expect("the plan is sound");
+    }
+
+    /// Returns what the oldest step in flight sampled.
+    fn output(&mut self) -> Vec<Token> {
         self.ended.recv().expect("the device lives");
         let output = self.device.poll().expect("a step has ended");
         output.sampled.expect("the step succeeds").iter().map(|sampled| sampled.token).collect()

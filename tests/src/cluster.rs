@@ -5,7 +5,7 @@ use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, 
 use domain::{
     Adapter, Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
-use engine::device::{Device, DeviceLimits};
+use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX};
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
@@ -73,6 +73,8 @@ pub struct Options {
     pub answer_wait: Duration,
     /// Bytes that wait for a router before its sequences do.
     pub outbox_bytes: usize,
+    /// Steps that a device has at once.
+    pub steps_in_flight: usize,
 }
 
 impl Options {
@@ -94,6 +96,7 @@ impl Options {
             handoff_wait: Duration::from_secs(30),
             answer_wait: Duration::from_secs(10),
             outbox_bytes: OUTBOX_BYTES,
+            steps_in_flight: STEPS_IN_FLIGHT_MAX,
         }
     }
 
@@ -104,6 +107,7 @@ impl Options {
             outputs_max: SAMPLES_MAX as usize,
             context_max: 2048,
             blocks: vec![self.blocks[worker.0 as usize % 2]; self.layout.groups.len()],
+            slots_max: SAMPLES_MAX as usize,
         }
     }
 }
@@ -475,7 +479,7 @@ fn config(options: &Options, id: WorkerId, incarnation: Incarnation) -> WorkerCo
         // The test says nothing for as long as it likes.
         silence_max: Duration::from_secs(3600),
         outbox_bytes: options.outbox_bytes,
-        steps_in_flight: 2,
+        steps_in_flight: options.steps_in_flight,
     }
 }
 

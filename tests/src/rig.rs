@@ -7,6 +7,7 @@ use domain::session::{Assignment, FromWorker, PeerInfo, ToWorker};
 use domain::{
     BlockId, Epoch, Generation, Incarnation, KvLayout, LeaseId, ProgressWord, RequestId, StepId, Time, Token, WorkerId,
 };
+use engine::check::Checker;
 use engine::device::{Device, DeviceLimits, SubmitError};
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use scheduler::SchedulerConfig;
@@ -78,10 +79,12 @@ impl Rig {
             outputs_max: 1024,
             context_max: 1 << 20,
             blocks: vec![BLOCKS; layout.groups.len()],
+            slots_max: 1024,
         };
         let config = config(&layout, &limits);
         let (layers, word) = (layout.layers() as u16, ProgressWord::new());
-        let card = Card { layout, limits, word: word.clone(), shared: shared.clone() };
+        let checker = Checker::new(layout.clone(), limits.clone(), VOCABULARY as usize);
+        let card = Card { layout, limits, checker, word: word.clone(), shared: shared.clone() };
         let machine = Machine::new(config, Box::new(role), Box::new(card), Box::new(Wire(shared.clone())));
         let machine = machine.expect("the settings of the scheduler agree");
         let mut rig = Self { machine, now: Time::ZERO, word, layers, shared: shared.clone() };
@@ -297,10 +300,11 @@ impl Transport for Wire {
     fn cancel(&mut self, _id: TransferId) {}
 }
 
-/// A device that does nothing until the test ends its step.
+/// A device that checks plans, and does nothing until the test ends its step.
 struct Card {
     layout: KvLayout,
     limits: DeviceLimits,
+    checker: Checker,
     word: ProgressWord,
     shared: Shared,
 }
@@ -319,6 +323,7 @@ impl Device for Card {
     }
 
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        self.checker.take(&plan)?;
         notes(&self.shared).running = Some(plan);
         Ok(())
     }

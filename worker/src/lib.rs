@@ -23,6 +23,7 @@ mod role;
 mod sequence;
 mod serve;
 mod sessions;
+mod slots;
 mod state;
 mod step_loop;
 mod steps_in_flight;

@@ -78,6 +78,9 @@ pub struct Machine {
 
 impl Machine {
     /// Makes a machine at rest. Errors: the limits of the scheduler do not fit together.
+    ///
+    /// # Panics
+    /// If the device has fewer slots than sequences may sample in a step.
     pub fn new(
         config: WorkerConfig,
         role: Box<dyn Role>,
@@ -85,8 +88,10 @@ impl Machine {
         transport: Box<dyn Transport>,
     ) -> Result<Self, ConfigError> {
         config.scheduler.check()?;
+        let slots = device.limits().slots_max;
+        assert!(slots >= config.scheduler.samples_max as usize, "{slots} slots for {:?}", config.scheduler);
         Ok(Self {
-            core: WorkerState::new(config, device.adapters().to_vec(), transport),
+            core: WorkerState::new(config, &*device, transport),
             fetches: Fetches::default(),
             offers: Offers::default(),
             role,

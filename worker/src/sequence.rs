@@ -70,17 +70,14 @@ impl Sequence {
     }
 
     /// Returns what to sample after its last token, for each of `choices`. `row`: where its span has that token;
-    /// `pending`: that token is the one that the step before samples with this number.
-    pub fn samples(&self, key: SeqKey, row: u32, pending: Option<u32>) -> Vec<Sample> {
-        let history = self.params.needs_history().then(|| self.tokens.clone());
+    /// `index`: how many output tokens it has then.
+    pub fn samples(&self, key: SeqKey, row: u32, index: u32) -> Vec<Sample> {
         let sample = |&choice: &Choice| Sample {
             key: SeqKey { choice, ..key },
             row,
             params: self.params.clone(),
             seed: domain::Request::seed(self.seed, choice.0),
-            index: self.outputs() + u32::from(pending.is_some()),
-            history: history.clone(),
-            pending,
+            index,
             masked: false,
         };
         self.choices.iter().map(sample).collect()

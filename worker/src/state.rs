@@ -10,6 +10,7 @@ use crate::meters::Meters;
 use crate::prompt_sources::{Share, Source, Sources};
 use crate::sequence::{PROMPT, Sequence};
 use crate::sessions::{SessionId, Sessions};
+use crate::slots::Slots;
 use crate::steps_in_flight::InSteps;
 use crate::timed::Timed;
 use crate::transport::Transport;
@@ -20,6 +21,7 @@ use domain::session::{Assignment, Failure, FromWorker, PeerInfo, Role, Submit, T
 use domain::{
     Adapter, BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId,
 };
+use engine::device::Device;
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig, Work};
@@ -40,6 +42,8 @@ pub struct WorkerState {
     pub(crate) adapters: Vec<Adapter>,
     /// Block pools, leases, prefix index.
     pub kv: KvManager,
+    /// Which slot of the device each sequence has.
+    pub(crate) slots: Slots,
     /// Reads peers' blocks and carries messages.
     pub(crate) transport: Box<dyn Transport>,
     /// The tiers below the device.
@@ -73,7 +77,7 @@ pub struct WorkerState {
 }
 
 impl WorkerState {
-    pub(crate) fn new(config: WorkerConfig, adapters: Vec<Adapter>, transport: Box<dyn Transport>) -> Self {
+    pub(crate) fn new(config: WorkerConfig, device: &dyn Device, transport: Box<dyn Transport>) -> Self {
         let group = |((&blocks, &reserve_blocks), group): ((&u32, &u32), &KvGroup)| GroupConfig {
             blocks,
             reserve_blocks,
@@ -93,8 +97,9 @@ impl WorkerState {
             leases_max: LEASES_MAX,
         });
         Self {
-            adapters,
+            adapters: device.adapters().to_vec(),
             kv,
+            slots: Slots::new(device.limits().slots_max),
             lives: Incarnations::new(config.incarnation),
             peers: Acquaintance::default(),
             transport,

@@ -163,6 +163,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
         outputs_max: samples_max(config) as usize,
         context_max: pool.context_tokens() as usize,
         blocks: pool.0.blocks.clone(),
+        slots_max: samples_max(config) as usize,
     };
     Ok(match &model.engine {
         Engine::Cpu(weights) => {

@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use crate::stopwatch::{Stopwatch, Times};
 use crate::work::{Run, Work, prompt};
 use domain::plan::{BlockCopy, BlockTable, Input, Sample, Span, StepOutput, StepPlan};
-use domain::{BlockId, Choice, Epoch, GroupId, KvLayout, RequestId, SamplingParams, SeqKey, StepId};
+use domain::{BlockId, Choice, Epoch, GroupId, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
 use engine::device::{Device, DeviceLimits};
 use std::sync::Arc;
@@ -51,6 +51,7 @@ impl Steps {
             outputs_max: sequences as usize,
             context_max: length as usize,
             blocks: vec![blocks * sequences; layout.groups.len()],
+            slots_max: sequences as usize,
         };
         let mut device = CpuDevice::new(model, CpuConfig { layout, limits, threads, pinning, guarded: false, isa })?;
         let (stopwatch, waiting) = (Stopwatch::default(), thread::current());
@@ -104,13 +105,17 @@ impl Steps {
     }
 
     fn run(&mut self, run: Run) -> Result<StepOutput, BenchError> {
-        let spans = (0..run.sequences).map(|sequence| self.span(run, sequence)).collect();
+        let spans = (0..run.sequences).map(|sequence| (self.span(run, sequence), self.tables(run, sequence))).collect();
         self.submit(Vec::new(), spans)
     }
 
-    fn submit(&mut self, copies: Vec<BlockCopy>, spans: Vec<Span>) -> Result<StepOutput, BenchError> {
+    fn submit(
+        &mut self,
+        copies: Vec<BlockCopy>,
+        spans: Vec<(Span, Vec<BlockTable>)>,
+    ) -> Result<StepOutput, BenchError> {
         self.step = StepId(self.step.0 + 1);
-        self.device.submit(Arc::new(StepPlan { step: self.step, copies, spans }))?;
+        self.device.submit(Arc::new(StepPlan::opening(self.step, copies, spans)))?;
         loop {
             if let Some(output) = self.device.poll() {
                 return match (&output.sampled, output.failed.first()) {
@@ -123,20 +128,25 @@ impl Steps {
         }
     }
 
+    fn tables(&self, run: Run, sequence: u32) -> Vec<BlockTable> {
+        let (layout, first) = (self.layout(), sequence * self.blocks);
+        let end = (run.start + run.rows).div_ceil(layout.block_tokens);
+        let blocks = (first..first + end).map(BlockId).collect();
+        vec![BlockTable { first: 0, blocks }; layout.groups.len()]
+    }
+
     fn span(&self, run: Run, sequence: u32) -> Span {
         let key = SeqKey { request: RequestId(sequence.into()), epoch: Epoch(1), choice: Choice(0) };
         let token = |position: u32| Input::Token((position.wrapping_mul(7919) + sequence) % self.vocab);
-        let (end, first) = (run.start + run.rows, sequence * self.blocks);
-        let blocks: Vec<BlockId> =
-            (0..end.div_ceil(self.layout().block_tokens)).map(|block| BlockId(first + block)).collect();
+        let end = run.start + run.rows;
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
         let (row, params) = (run.rows - 1, Arc::new(params));
-        let sample = || Sample { key, row, params, seed: 0, index: 0, history: None, pending: None, masked: false };
+        let sample = || Sample { key, row, params, seed: 0, index: 0, masked: false };
         Span {
             key,
+            slot: SlotId(sequence),
             start: run.start,
             inputs: (run.start..end).map(token).collect(),
-            tables: vec![BlockTable { first: 0, blocks }; self.layout().groups.len()],
             samples: run.samples.then(sample).into_iter().collect(),
             scores: Vec::new(),
             adapter: None,

@@ -8,7 +8,7 @@ use domain::plan::Sample;
 use domain::{Choice, Dtype, Epoch, RequestId, SamplingParams, SeqKey};
 use engine::cpu::{AttentionShape, Exercise, Isa};
 use engine::quant::WeightFormat;
-use engine::sampling::Sampler;
+use engine::sampling::{SampleContext, Sampler};
 use std::io;
 use std::sync::Arc;
 
@@ -76,11 +76,11 @@ fn sample(criterion: &mut Criterion) {
         change(&mut params);
         let key = SeqKey { request: RequestId(1), epoch: Epoch(0), choice: Choice(0) };
         let params = Arc::new(params);
-        let mut sample = Sample { key, row: 0, params, seed: 1, index: 0, history: None, pending: None, masked: false };
+        let mut sample = Sample { key, row: 0, params, seed: 1, index: 0, masked: false };
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 sample.index += 1;
-                sampler.sample(&logits, &sample, None, None).expect("the row is sound")
+                sampler.sample(&logits, &sample, SampleContext::default()).expect("the row is sound")
             });
         });
     };

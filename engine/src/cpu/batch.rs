@@ -18,8 +18,6 @@ const MICRO_BATCH_ROWS_STEP: usize = 32;
 /// An input row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InputRow {
-    /// Its token.
-    pub(super) token: Token,
     /// Its absolute position.
     pub(super) position: u32,
     /// Its span.
@@ -66,6 +64,8 @@ pub(super) struct MicroBatch {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) rows: Vec<InputRow>,
+    /// Of each row.
+    pub(super) tokens: Vec<Token>,
     pub(super) tiles: Vec<QueryTile>,
     pub(super) logits: Vec<LogitsRow>,
     pub(super) hidden: Vec<HiddenSpan>,
@@ -87,6 +87,7 @@ impl Batch {
         let division = |group: &KvGroup| Division::new(tiling, group.window, tiles_max, micro_batches_max);
         Self {
             rows: Vec::with_capacity(limits.rows_max),
+            tokens: Vec::with_capacity(limits.rows_max),
             tiles: Vec::with_capacity(tiles_max),
             logits: Vec::with_capacity(limits.outputs_max),
             hidden: Vec::with_capacity(limits.outputs_max),
@@ -101,6 +102,7 @@ impl Batch {
     /// will do: the span fails.
     pub(super) fn fill(&mut self, plan: &StepPlan, previous: &[Option<Token>]) {
         self.rows.clear();
+        self.tokens.clear();
         self.tiles.clear();
         self.logits.clear();
         self.hidden.clear();
@@ -116,7 +118,8 @@ impl Batch {
                     Input::Token(token) => token,
                     Input::Sampled(sample) => sampled(previous, sample).unwrap_or(0),
                 };
-                self.rows.push(InputRow { token, position, span: index, zeroed: 0 });
+                self.rows.push(InputRow { position, span: index, zeroed: 0 });
+                self.tokens.push(token);
             }
             let last = self.rows.len() - 1;
             // Who writes a block's first position makes the rest of it zero; later chunks only add to it.
@@ -196,7 +199,7 @@ mod tests {
     use super::*;
     use domain::plan::Sample;
     use domain::{Dtype, Encoding, SamplingParams, StepId};
-    use domain::{KvKind, ModelLayout, SeqKey};
+    use domain::{KvKind, ModelLayout, SeqKey, SlotId};
     use std::sync::Arc;
 
     /// Query heads per KV head.
@@ -210,22 +213,21 @@ mod tests {
             params: Arc::new(SamplingParams::default()),
             seed: 0,
             index: 0,
-            history: None,
-            pending: None,
             masked: false,
         };
         let span = |&rows: &usize| Span {
             key: SeqKey::default(),
+            slot: SlotId(0),
             start: 0,
             inputs: vec![Input::Token(1); rows],
-            tables: Vec::new(),
             samples: vec![sample(SeqKey::default(), rows as u32 - 1)],
             scores: Vec::new(),
             adapter: None,
             hidden: None,
         };
         let rows_max = spans.iter().sum();
-        let limits = DeviceLimits { rows_max, outputs_max: spans.len(), context_max: rows_max, blocks: Vec::new() };
+        let (outputs_max, slots_max) = (spans.len(), spans.len());
+        let limits = DeviceLimits { rows_max, outputs_max, context_max: rows_max, blocks: Vec::new(), slots_max };
         let tiling = Tiling { group: GROUP, kv_heads: 4, queries_max: 256, threads, kept_numbers: 16 };
         let group = KvGroup { layers: vec![0], kind: KvKind::of_heads(4, 16), window: None };
         let layout = KvLayout::whole(ModelLayout {
@@ -236,12 +238,9 @@ mod tests {
         });
         let mut batch = Batch::new(&limits, tiling, &layout);
         let room = (batch.tiles.capacity(), batch.micro_batches.capacity());
-        batch.fill(&StepPlan { step: StepId(1), copies: Vec::new(), spans: spans.iter().map(span).collect() }, &[]);
-        assert_eq!(
-            room,
-            (batch.tiles.capacity(), batch.micro_batches.capacity()),
-            "{spans:?}: a step allocates nothing"
-        );
+        let spans = spans.iter().map(span).collect();
+        batch.fill(&StepPlan { step: StepId(1), spans, ..StepPlan::default() }, &[]);
+        assert_eq!(room, (batch.tiles.capacity(), batch.micro_batches.capacity()), "a step allocates nothing");
         batch
     }
 

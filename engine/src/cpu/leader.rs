@@ -20,8 +20,9 @@ use crate::ops::{Axis, OpsError};
 use crate::plan_thread::Submitted;
 use crate::pool::Pool;
 use crate::sampling::Sampler;
+use crate::slots::DeviceSlots;
 use crate::timed::Timed;
-use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, StepOutput};
+use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, StepOutput, StepPlan};
 use domain::{KvLayout, Token};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -110,10 +111,10 @@ impl Leader {
     }
 
     /// Executes a checked plan. A step that fails has an output as well, and the device goes on.
-    pub(super) fn execute(&mut self, submitted: &Submitted) -> StepOutput {
+    pub(super) fn execute(&mut self, submitted: &Submitted, device_slots: &DeviceSlots) -> StepOutput {
         let (plan, begin) = (&*submitted.plan, now());
         let mut in_kernels = Duration::ZERO;
-        let computed = self.compute(submitted, &mut in_kernels);
+        let computed = self.compute(submitted, device_slots, &mut in_kernels);
         let (elapsed, step) = (now().duration_since(begin), plan.step);
         if computed.is_err() {
             self.previous.clear();
@@ -121,7 +122,12 @@ impl Leader {
         StepOutput::new(step, computed, elapsed, in_kernels)
     }
 
-    fn compute(&mut self, submitted: &Submitted, in_kernels: &mut Duration) -> Result<Outputs, OpsError> {
+    fn compute(
+        &mut self,
+        submitted: &Submitted,
+        device_slots: &DeviceSlots,
+        in_kernels: &mut Duration,
+    ) -> Result<Outputs, OpsError> {
         let (plan, masks) = (&*submitted.plan, &*submitted.masks);
         let Self { engine, thread_pool, batch, slots, scores, failures, previous } = self;
         batch.fill(plan, previous);
@@ -133,12 +139,8 @@ impl Leader {
             // SAFETY: there is room for as many as a plan may want, and no task runs.
             unsafe { hidden_sums(engine, number) }.fill(0);
         }
-        for (failure, span) in failures.iter().zip(&plan.spans) {
-            let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
-            let missing = span.inputs.iter().any(is_missing);
-            *lock(failure) = missing.then_some(SpanFailure::Input);
-        }
-        let context = StepContext { engine, plan, batch, previous, masks, slots, scores, failures };
+        fail_without_inputs(plan, previous, failures);
+        let context = StepContext { engine, plan, device_slots, batch, masks, slots, scores, failures };
         let mut step = Step { context, thread_pool, micro_batch: MicroBatch::default(), in_kernels: Duration::ZERO };
         step.copy(&plan.copies);
         if batch.rows.is_empty() {
@@ -187,6 +189,15 @@ impl Leader {
             }
         }
         Ok(outputs)
+    }
+}
+
+/// Notes which spans of a plan fail, since the step before did not sample one of their inputs.
+fn fail_without_inputs(plan: &StepPlan, previous: &[Option<Token>], failures: &[FailureSlot]) {
+    for (failure, span) in failures.iter().zip(&plan.spans) {
+        let is_missing = |input: &Input| matches!(*input, Input::Sampled(n) if sampled(previous, n).is_none());
+        let missing = span.inputs.iter().any(is_missing);
+        *lock(failure) = missing.then_some(SpanFailure::Input);
     }
 }
 

@@ -120,9 +120,9 @@ impl CpuDevice {
             Leader::new(model, layout, &limits, isa, pools.clone(), thread_pool, progress.clone(), taps.clone())?;
 
         let stored = progress.clone();
-        let leader = PlanThread::start("baton-cpu-0", checker, move |submitted| {
+        let leader = PlanThread::start("baton-cpu-0", checker, move |submitted, slots| {
             settled.call_once(|| numa::settle(&leaders));
-            stored.during(|| leader.execute(submitted))
+            stored.during(|| leader.execute(submitted, slots))
         });
         let leader = leader.map_err(CpuError::Threads)?;
         Ok(Self { leader, pools, progress, taps, description })
@@ -170,7 +170,7 @@ fn check_config(model: &CpuModel, layout: &KvLayout, limits: &DeviceLimits, thre
     if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
         return refuse(format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len()));
     }
-    if limits.rows_max == 0 || limits.outputs_max == 0 || limits.context_max == 0 {
+    if [limits.rows_max, limits.outputs_max, limits.context_max, limits.slots_max].contains(&0) {
         return refuse("a limit is zero".to_owned());
     }
     if limits.context_max > model.spec().context {

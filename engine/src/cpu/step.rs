@@ -5,7 +5,7 @@
 mod attention;
 mod hidden;
 
-use super::batch::{Batch, InputRow, LogitsRow, MicroBatch, sampled};
+use super::batch::{Batch, InputRow, LogitsRow, MicroBatch};
 use super::kernels::{self, CacheRow, CapRow, Form, Gated, PANEL, Preparation, Product, RmsNorm, RotaryRow};
 use super::memory::{Address, Arena, Memory, Rows};
 use super::model::CpuModel;
@@ -20,10 +20,11 @@ use crate::locks::lock;
 use crate::masks::{MASKS_WAIT_MAX, MaskBoard, StepMasks};
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
 use crate::pool::Pool;
-use crate::sampling::{SampleError, Sampler};
+use crate::sampling::{SampleContext, SampleError, Sampler};
+use crate::slots::DeviceSlots;
 use crate::spec::ModelSpec;
+use domain::KvLayout;
 use domain::plan::{BlockCopy, Sampled, Span, StepPlan, TokenLogprobs};
-use domain::{KvLayout, Token};
 use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -107,9 +108,9 @@ pub(super) enum SpanFailure {
 pub(super) struct StepContext<'a> {
     pub(super) engine: &'a Engine,
     pub(super) plan: &'a StepPlan,
+    /// The blocks and tokens of its sequences.
+    pub(super) device_slots: &'a DeviceSlots,
     pub(super) batch: &'a Batch,
-    /// What the step before sampled.
-    pub(super) previous: &'a [Option<Token>],
     /// Where its masks come.
     pub(super) masks: &'a MaskBoard,
     /// One for each sample of the plan.
@@ -263,7 +264,7 @@ impl StepContext<'_> {
     /// `from` has `kv_heads * head_dim` numbers; nobody else uses the row's positions of the block.
     unsafe fn cache(&self, group: usize, layer: usize, row: &InputRow, values: bool, from: *const f32) {
         let Engine { layout, isa, pools, model, .. } = self.engine;
-        let table = &self.plan.spans[row.span].tables[group];
+        let table = self.device_slots.table(self.plan.spans[row.span].slot, group);
         let block = table.blocks[(row.position / layout.block_tokens - table.first) as usize];
         let size = layout.dtype.bytes();
         let head_dim = model.spec.head_dim;
@@ -295,9 +296,13 @@ impl StepContext<'_> {
                 self.fail(wanted.span, SpanFailure::NoMask);
                 continue;
             }
-            // Where the token is missing, the span has failed: it is an input as well.
-            let pending = sample.pending.and_then(|number| sampled(self.previous, number));
-            match sampler.sample(logits, sample, pending, allowed) {
+            let history = self.device_slots.history(span.slot);
+            // The inputs up to its row that the slot does not have. Where one is missing, the span has failed.
+            let known = history.len().saturating_sub(span.start as usize);
+            let first = wanted.row - sample.row as usize;
+            let pending = self.batch.tokens.get(first + known..=wanted.row).unwrap_or_default();
+            let (prompt, output) = (history.prompt(), history.output());
+            match sampler.sample(logits, sample, SampleContext { prompt, output, pending, allowed }) {
                 Ok(sampled) => *lock(&self.slots[number]) = Some(sampled),
                 Err(error) => self.fail(wanted.span, error.into()),
             }
@@ -339,11 +344,11 @@ impl Ops for Step<'_> {
 
     fn embed(&mut self, table: Embedding, out: Buffer) -> OpsResult {
         let engine = self.context.engine;
-        let (inputs, out) = (self.inputs(), self.rows(out));
-        self.each_row(inputs.len(), &|index| {
+        let (tokens, out) = (&self.context.batch.tokens[self.micro_batch.rows.clone()], self.rows(out));
+        self.each_row(tokens.len(), &|index| {
             // SAFETY: the token is in the vocabulary, and only this task writes this row, which is `hidden` wide.
             unsafe {
-                engine.model.weights.embed(table, inputs[index].token as usize, out.row(index));
+                engine.model.weights.embed(table, tokens[index] as usize, out.row(index));
                 let row = slice::from_raw_parts_mut(out.row(index), engine.model.spec.hidden);
                 row.iter_mut().for_each(|x| *x *= engine.model.spec.embedding_scale);
             }

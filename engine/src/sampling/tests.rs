@@ -17,8 +17,6 @@ fn sample_of(params: SamplingParams) -> Sample {
         params: Arc::new(params),
         seed: 1234,
         index: 0,
-        history: None,
-        pending: None,
         masked: false,
     }
 }
@@ -33,7 +31,7 @@ fn row(vocab: usize, seed: u64) -> Vec<f32> {
 }
 
 /// Returns what the parameters make of a row, in f64: the probability of each token.
-fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
+fn reference(logits: &[f32], sample: &Sample, context: SampleContext<'_>) -> Vec<f64> {
     let params = &*sample.params;
     let mut row: Vec<f64> = logits.iter().map(|&x| if x.is_nan() { f64::NEG_INFINITY } else { f64::from(x) }).collect();
     for &(token, bias) in &params.logit_bias {
@@ -42,15 +40,15 @@ fn reference(logits: &[f32], sample: &Sample) -> Vec<f64> {
     if sample.index < params.min_tokens {
         params.stop_tokens.iter().for_each(|&token| row[token as usize] = f64::NEG_INFINITY);
     }
-    let history = sample.history.clone().unwrap_or_default();
-    let (all, output) = (history.iter().collect::<Vec<_>>(), history.output());
+    let output = [context.output, context.pending].concat();
+    let all = [context.prompt, &output].concat();
     let occurrences = |tokens: &[Token], token: usize| tokens.iter().filter(|&&t| t as usize == token).count();
     for (token, logit) in row.iter_mut().enumerate() {
         if occurrences(&all, token) > 0 {
             let penalty = f64::from(params.repetition_penalty);
             *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
-        let count = occurrences(output, token);
+        let count = occurrences(&output, token);
         *logit -= count as f64 * f64::from(params.frequency_penalty);
         *logit -= if count > 0 { f64::from(params.presence_penalty) } else { 0.0 };
     }
@@ -97,14 +95,14 @@ fn reference_draw(probabilities: &[f64], sample: &Sample) -> (Token, f64) {
 }
 
 /// The sampler agrees with the reference over many indexes, where the point is not within rounding of a border.
-fn check(logits: &[f32], sample: &Sample) {
+fn check(logits: &[f32], sample: &Sample, context: SampleContext<'_>) {
     let mut sampler = Sampler::new(logits.len());
     let mut compared = 0;
     for index in 0..200 {
         let sample = Sample { index, ..sample.clone() };
-        let probabilities = reference(logits, &sample);
+        let probabilities = reference(logits, &sample, context);
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = sampler.sample(logits, &sample, None, None).expect("the row is sound").token;
+        let token = sampler.sample(logits, &sample, context).expect("the row is sound").token;
         assert!(probabilities[token as usize] > 0.0, "index {index}: token {token} is cut");
         if margin > 1e-5 {
             assert_eq!(token, expected, "index {index}");
@@ -140,7 +138,7 @@ fn each_parameter_alone() {
         params(|p| p.logit_bias = vec![(top, -100.0), (9, 4.0)]),
         params(|p| (p.top_k, p.top_p, p.min_p, p.temperature) = (40, 0.9, 0.02, 1.3)),
     ] {
-        check(&logits, &sample_of(params));
+        check(&logits, &sample_of(params), SampleContext::default());
     }
 }
 
@@ -156,8 +154,8 @@ fn penalties_look_at_prompt_and_output() {
         params(|p| (p.presence_penalty, p.frequency_penalty, p.repetition_penalty) = (0.5, 0.25, 1.2)),
     ] {
         let history: Vec<_> = (0..200).map(|i| (uniform(3, i) * 60.0) as Token).collect();
-        let history = Some(Tokens::new(history[..120].into(), &history[120..]));
-        check(&logits, &Sample { history, ..sample_of(params) });
+        let (prompt, output) = history.split_at(120);
+        check(&logits, &sample_of(params), SampleContext { prompt, output, ..SampleContext::default() });
     }
 }
 
@@ -168,16 +166,19 @@ fn a_token_that_the_host_does_not_know_yet_counts_as_one_of_the_history() {
     let penalize = |p: &mut SamplingParams| {
         (p.temperature, p.frequency_penalty, p.presence_penalty, p.repetition_penalty) = (0.0, 2.0, 1.0, 1.5);
     };
-    let best = sampler.sample(&logits, &sample_of(params(|p| p.temperature = 0.0)), None, None).expect("sound").token;
-    let mut choose = |output: &[Token], pending| {
-        let history = Some(Tokens::new([7].into(), output));
-        sampler.sample(&logits, &Sample { history, ..sample_of(params(penalize)) }, pending, None).expect("sound").token
+    let best = sampler
+        .sample(&logits, &sample_of(params(|p| p.temperature = 0.0)), SampleContext::default())
+        .expect("sound")
+        .token;
+    let mut choose = |output: &[Token], pending: &[Token]| {
+        let context = SampleContext { prompt: &[7], output, pending, allowed: None };
+        sampler.sample(&logits, &sample_of(params(penalize)), context).expect("sound").token
     };
     for output in [&[][..], &[3, best], &[best, best]] {
-        let known = choose(&[output, &[best]].concat(), None);
-        assert_eq!(choose(output, Some(best)), known);
+        let known = choose(&[output, &[best]].concat(), &[]);
+        assert_eq!(choose(output, &[best]), known);
     }
-    assert_ne!(choose(&[], None), choose(&[], Some(best)), "it is penalized");
+    assert_ne!(choose(&[], &[]), choose(&[], &[best]), "it is penalized");
 }
 
 #[test]
@@ -185,9 +186,9 @@ fn marks_do_not_leak_into_the_next_call() {
     let logits = row(VOCAB, 4);
     let mut sampler = Sampler::new(VOCAB);
     let penalized = sample_of(params(|p| (p.temperature, p.frequency_penalty) = (0.0, 2.0)));
-    let penalized = Sample { history: Some(Tokens::new([1].into(), &[2, 1, 299, 5_000])), ..penalized };
-    let first = sampler.sample(&logits, &penalized, None, None);
-    assert_eq!(first, sampler.sample(&logits, &penalized, None, None));
+    let context = SampleContext { prompt: &[1], output: &[2, 1, 299, 5_000], ..SampleContext::default() };
+    let first = sampler.sample(&logits, &penalized, context);
+    assert_eq!(first, sampler.sample(&logits, &penalized, context));
     assert!(sampler.marks.iter().all(|&mark| mark == 0));
 }
 
@@ -195,14 +196,14 @@ fn marks_do_not_leak_into_the_next_call() {
 fn frequencies_follow_the_probabilities() {
     let logits = [2.0, 1.0, 0.0, -1.0, f32::NEG_INFINITY, f32::NAN];
     let sample = sample_of(params(|_| ()));
-    let probabilities = reference(&logits, &sample);
+    let probabilities = reference(&logits, &sample, SampleContext::default());
     let mut sampler = Sampler::new(logits.len());
     let draws = 100_000;
     for choice in 0..3 {
         let mut counts = [0u32; 6];
         for index in 0..draws {
             let sample = Sample { seed: Request::seed(42, choice), index, ..sample.clone() };
-            counts[sampler.sample(&logits, &sample, None, None).expect("sound").token as usize] += 1;
+            counts[sampler.sample(&logits, &sample, SampleContext::default()).expect("sound").token as usize] += 1;
         }
         assert_eq!(counts[4..], [0, 0]);
         let expected = probabilities.iter().map(|p| p * f64::from(draws));
@@ -243,7 +244,9 @@ fn the_tokens_are_fixed_for_ever() {
     ]
     .map(|params| {
         let sample = |index| Sample { index, ..sample_of(params.clone()) };
-        [0, 1, 2, 3].map(|index| Sampler::new(VOCAB).sample(&logits, &sample(index), None, None).expect("sound").token)
+        [0, 1, 2, 3].map(|index| {
+            Sampler::new(VOCAB).sample(&logits, &sample(index), SampleContext::default()).expect("sound").token
+        })
     });
     assert_eq!(
         tokens,
@@ -264,27 +267,28 @@ fn greedy_takes_the_lowest_of_equals() {
     let mut sampler = Sampler::new(40);
     let mut logits = vec![-1.0; 40];
     (logits[0], logits[17], logits[33]) = (f32::NAN, -0.0, 0.0);
-    assert_eq!(sampler.sample(&logits, &greedy, None, None).expect("sound").token, 17);
+    assert_eq!(sampler.sample(&logits, &greedy, SampleContext::default()).expect("sound").token, 17);
 }
 
 #[test]
 fn rows_that_cannot_be_sampled_are_errors_and_parameters_never_are() {
     let mut sampler = Sampler::new(3);
     let plain = sample_of(params(|_| ()));
-    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain, None, None).is_err());
-    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain, None, None).is_err());
-    assert!(sampler.sample(&[0.0], &plain, None, None).is_err());
+    assert!(sampler.sample(&[f32::NAN, f32::NEG_INFINITY, f32::NAN], &plain, SampleContext::default()).is_err());
+    assert!(sampler.sample(&[0.0, f32::INFINITY, 0.0], &plain, SampleContext::default()).is_err());
+    assert!(sampler.sample(&[0.0], &plain, SampleContext::default()).is_err());
     // Every token masked: the mask is void.
     let masked = sample_of(params(|p| (p.min_tokens, p.stop_tokens, p.temperature) = (9, vec![0, 1, 2, 3], 0.0)));
-    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked, None, None).expect("sound").token, 1);
+    assert_eq!(sampler.sample(&[0.0, 5.0, 1.0], &masked, SampleContext::default()).expect("sound").token, 1);
     for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1.0, 0.0, 1e-40, 3e38] {
         let set = |p: &mut SamplingParams| {
             (p.temperature, p.top_p, p.min_p, p.top_k) = (odd, odd, odd, 2);
             (p.presence_penalty, p.frequency_penalty, p.repetition_penalty) = (odd, odd, odd);
             p.logit_bias = vec![(0, odd), (77, odd)];
         };
-        let sample = Sample { history: Some(Tokens::new([].into(), &[0, 1, 2, 88])), ..sample_of(params(set)) };
-        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample, None, None).expect("sound").token;
+        let (sample, context) =
+            (sample_of(params(set)), SampleContext { output: &[0, 1, 2, 88], ..Default::default() });
+        let token = sampler.sample(&[-1.0, 5.0, f32::NAN], &sample, context).expect("sound").token;
         assert!(token < 3, "{odd}");
     }
 }
@@ -298,7 +302,8 @@ fn logprobs_are_of_the_row_as_it_is() {
         (p.logprobs, p.temperature, p.top_k) = (Some(5), 0.2, 3);
         p.logit_bias = vec![(8, 90.0)];
     };
-    let sampled = Sampler::new(VOCAB).sample(&logits, &sample_of(params(change)), None, None).expect("sound");
+    let sampled =
+        Sampler::new(VOCAB).sample(&logits, &sample_of(params(change)), SampleContext::default()).expect("sound");
     assert_eq!(sampled.token, 8);
     let logprobs = sampled.logprobs.expect("asked for");
     let mut order: Vec<Token> = (0..VOCAB as Token).collect();
@@ -313,7 +318,8 @@ fn logprobs_are_of_the_row_as_it_is() {
 fn logprobs_list_ties_by_token_and_nothing_impossible() {
     let logits = [1.0, f32::NEG_INFINITY, 1.0, 3.0, f32::NAN];
     let sample = sample_of(params(|p| (p.logprobs, p.temperature) = (Some(20), 0.0)));
-    let logprobs = Sampler::new(5).sample(&logits, &sample, None, None).expect("sound").logprobs.expect("asked for");
+    let logprobs =
+        Sampler::new(5).sample(&logits, &sample, SampleContext::default()).expect("sound").logprobs.expect("asked for");
     assert_eq!(logprobs.top.iter().map(|top| top.0).collect::<Vec<_>>(), [3, 0, 2]);
     assert_eq!(logprobs.logprob, logprobs.top[0].1);
 }
@@ -322,7 +328,7 @@ proptest! {
     #[test]
     fn weights_are_the_probabilities(vocab in 1usize..400, row_seed: u64, temperature in 0.05f32..3.0) {
         let logits = row(vocab, row_seed);
-        let probabilities = reference(&logits, &sample_of(params(|p| p.temperature = temperature)));
+        let probabilities = reference(&logits, &sample_of(params(|p| p.temperature = temperature)), SampleContext::default());
         let mut weights = Vec::new();
         weights::fill(&mut weights, &logits, weights::max(&logits), fixed::scale(temperature));
         let total: u64 = weights.iter().sum();
@@ -350,14 +356,14 @@ proptest! {
         let logits: Vec<f32> = row(vocab, row_seed).iter().map(|x| (x * levels / 12.0).round() * 12.0 / levels).collect();
         let params = params(|p| (p.temperature, p.top_k, p.top_p, p.min_p) = (temperature, top_k, top_p, min_p));
         let sample = Sample { seed, ..sample_of(params) };
-        let probabilities = reference(&logits, &sample);
+        let probabilities = reference(&logits, &sample, SampleContext::default());
         let (expected, margin) = reference_draw(&probabilities, &sample);
-        let token = Sampler::new(vocab).sample(&logits, &sample, None, None).expect("sound").token;
+        let token = Sampler::new(vocab).sample(&logits, &sample, SampleContext::default()).expect("sound").token;
         // A border of a cut that lies within rounding of the parameter may fall either way.
         let kept = |factor: f32| {
             let moved = SamplingParams { top_p: top_p * factor, min_p: min_p * factor, ..(*sample.params).clone() };
             let moved = Sample { params: Arc::new(moved), ..sample.clone() };
-            reference(&logits, &moved).iter().filter(|&&p| p > 0.0).count()
+            reference(&logits, &moved, SampleContext::default()).iter().filter(|&&p| p > 0.0).count()
         };
         let near_cut = kept(1.0 - 1e-5) != kept(1.0 + 1e-5);
         if margin > 1e-5 && !near_cut {

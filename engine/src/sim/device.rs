@@ -10,6 +10,7 @@ use crate::device::{Device, DeviceLimits, MaskError, PoolMemory, SubmitError};
 use crate::device_progress::DeviceProgress;
 use crate::plan_thread::{PlanThread, Submitted};
 use crate::pool::Pool;
+use crate::slots::DeviceSlots;
 use domain::plan::{Mask, Outputs, StepOutput, StepPlan};
 use domain::{Adapter, KvLayout, ProgressWord, StepId};
 use kv_memory::Memory;
@@ -94,14 +95,13 @@ impl SimDevice {
             ));
         }
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
-        let mut checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize);
-        checker.adapters = adapters;
+        let checker = Checker::new(layout.clone(), limits, vocabulary.size() as usize).with_adapters(adapters);
         let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
         let progress = Arc::new(DeviceProgress::start().map_err(SimError::Thread)?);
         let mut runner = Runner { model, course, progress: progress.clone(), torn, free_at: now() };
-        let thread = PlanThread::start("baton-sim", checker, move |submitted| runner.execute(submitted));
+        let thread = PlanThread::start("baton-sim", checker, move |submitted, slots| runner.execute(submitted, slots));
         Ok(Self { thread: thread.map_err(SimError::Thread)?, pools, progress, description })
     }
 }
@@ -179,7 +179,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn execute(&mut self, submitted: &Submitted) -> StepOutput {
+    fn execute(&mut self, submitted: &Submitted, slots: &DeviceSlots) -> StepOutput {
         let plan = &*submitted.plan;
         // Deadlines count from when the card could begin, not from when this thread woke up: late wake-ups do not
         // add up.
@@ -187,7 +187,7 @@ impl Runner {
         let course = (self.course)(plan);
         let progress = self.progress.clone();
         let running = progress.step();
-        let computed = self.compute(submitted, &course, begin);
+        let computed = self.compute(submitted, slots, &course, begin);
         if computed.is_ok() {
             self.free_at = begin + course.time.total(self.model.layers());
             sleep_until(self.free_at);
@@ -200,7 +200,13 @@ impl Runner {
         StepOutput::new(plan.step, computed, elapsed, elapsed)
     }
 
-    fn compute(&mut self, submitted: &Submitted, course: &Course, begin: Instant) -> Result<Outputs, MadeToFail> {
+    fn compute(
+        &mut self,
+        submitted: &Submitted,
+        slots: &DeviceSlots,
+        course: &Course,
+        begin: Instant,
+    ) -> Result<Outputs, MadeToFail> {
         let plan = &*submitted.plan;
         self.model.begin(plan, course.span_fails);
         for layer in 0..self.model.layers() {
@@ -208,12 +214,12 @@ impl Runner {
             if course.fails_in == Some(layer) {
                 return Err(MadeToFail { layer });
             }
-            self.model.write_layer(plan, layer);
+            self.model.write_layer(plan, slots, layer);
             self.progress.written(plan.step, layer);
             tracing::trace!(target: "timeline", step = plan.step.0, layer, "layer written");
         }
         let masks = submitted.masks.take(plan, |span| self.model.fails(span));
-        Ok(self.model.outputs(plan, &masks))
+        Ok(self.model.outputs(plan, slots, &masks))
     }
 }
 

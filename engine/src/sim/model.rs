@@ -4,17 +4,19 @@
 //! and its rotated key. A state has one slot in each block, so a query reads its own position's alone; since a tag is
 //! made of the one before, it stands for all of them. So outputs of a row are right for states only if it is the last
 //! that the step writes in its block. A token is made of tags that are read back through the block
-//! tables, so the text is right only if every block was the right one.
+//! tables, so the text is right only if every block was the right one. Where the penalties need the history, it is
+//! made of that, too.
 
 use super::slots::{Slots, WORD};
-use super::tags::{Vocabulary, adapted, layer_read, mix, read_slot, tag};
+use super::tags::{Vocabulary, adapted, heard, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
+use crate::slots::DeviceSlots;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, Span, StepPlan, TokenLogprobs, TokenSet};
 use domain::{BlockId, KvLayout, Token};
 use std::sync::Arc;
 
-/// The model and its pools. Takes checked plans only: tables cover what spans read and write, and blocks are in the
-/// pools.
+/// The model and its pools. Takes checked plans only, and with each the [`DeviceSlots`] that took over its changes:
+/// tables cover what spans read and write, and blocks are in the pools.
 pub struct SimModel {
     layout: KvLayout,
     vocabulary: Vocabulary,
@@ -91,7 +93,7 @@ impl SimModel {
     }
 
     /// Writes the K and V of one layer for all spans, and zeros where the last block of a span has no tokens yet.
-    pub fn write_layer(&mut self, plan: &StepPlan, layer: u16) {
+    pub fn write_layer(&mut self, plan: &StepPlan, slots: &DeviceSlots, layer: u16) {
         let size = self.layout.block_tokens;
         let (group, _) = self.places[usize::from(layer)];
         // With a window of one token, no position sees the one before.
@@ -101,23 +103,20 @@ impl SimModel {
             let fails = self.fails(number);
             let mut before = 0;
             if chained && span.start > 0 {
-                before = self.tag_at(span, layer, span.start - 1);
+                before = self.tag_at(span, slots, layer, span.start - 1);
             }
             for (position, input) in (span.start..).zip(&span.inputs) {
-                let token = match *input {
-                    Input::Token(token) => token,
-                    Input::Sampled(sample) => self.sampled(sample).unwrap_or_default(),
-                };
+                let token = self.token(*input);
                 before = tag(layer, position, token, if chained { before } else { 0 });
                 before = adapted(before, span.adapter.as_ref());
                 // Another one than is right, and a whole one: whoever takes it says another text.
                 before = if fails { mix(before, 1) } else { before };
-                self.write_slot(span, layer, position, before, !before);
+                self.write_slot(span, slots, layer, position, before, !before);
             }
             let end = span.start + span.inputs.len() as u32;
             // What a state's slot holds is of a token that there is.
             for position in (end..end.next_multiple_of(size)).filter(|_| !is_state) {
-                self.write_slot(span, layer, position, 0, 0);
+                self.write_slot(span, slots, layer, position, 0, 0);
             }
         }
     }
@@ -128,10 +127,9 @@ impl SimModel {
     /// The model is certain of what it says: the log probability of a sampled token is 0, and there are no
     /// alternatives. That of a known token is a number that is made of the tags that the row reads, and so are hidden
     /// states, one number wide.
-    pub fn outputs(&mut self, plan: &StepPlan, masks: &[Option<Arc<TokenSet>>]) -> Outputs {
+    pub fn outputs(&mut self, plan: &StepPlan, slots: &DeviceSlots, masks: &[Option<Arc<TokenSet>>]) -> Outputs {
         let mut outputs = Outputs { sampled: Vec::with_capacity(plan.samples()), ..Outputs::default() };
-        self.previous.clear();
-        let mut first_sample = 0;
+        let (mut first_sample, mut sampled) = (0, Vec::with_capacity(plan.samples()));
         for (number, span) in plan.spans.iter().enumerate() {
             let masks = masks.get(first_sample..).unwrap_or(&[]);
             first_sample += span.samples.len();
@@ -141,37 +139,45 @@ impl SimModel {
                 self.failing.push(FailedSpan { span: number, reason: "a mask of its samples did not come".to_owned() });
             }
             if self.fails(number) {
-                self.previous.extend(span.samples.iter().map(|_| None));
+                sampled.extend(span.samples.iter().map(|_| None));
                 continue;
             }
             for (at, sample) in span.samples.iter().enumerate() {
-                let state = self.state_at(span, sample.row);
+                let mut state = self.state_at(span, slots, sample.row);
+                if sample.params.needs_history() {
+                    let history = slots.history(span.slot);
+                    let known = history.len().saturating_sub(span.start as usize);
+                    let pending = span.inputs[..=sample.row as usize].iter().skip(known);
+                    let pending = pending.map(|&input| self.token(input));
+                    state = heard(state, history.prompt(), history.output().iter().copied().chain(pending));
+                }
                 let token = self.vocabulary.draw(state, sample, mask(at));
                 let logprobs = sample.params.logprobs.map(|top| TokenLogprobs {
                     logprob: 0.0,
                     top: std::iter::once((token, 0.0)).take(top as usize).collect(),
                 });
                 outputs.sampled.push(Sampled { key: sample.key, token, logprobs });
-                self.previous.push(Some(token));
+                sampled.push(Some(token));
             }
             for score in &span.scores {
-                let logprob = logprob(mix(self.state_at(span, score.row), u64::from(score.token)));
+                let logprob = logprob(mix(self.state_at(span, slots, score.row), u64::from(score.token)));
                 outputs.scored.push(TokenLogprobs { logprob, top: Vec::new() });
             }
             if let Some(wanted) = span.hidden {
                 let rows = wanted.of(span.inputs.len());
                 let count = rows.len() as u32;
-                let sum = rows.map(|row| i64::from(self.state_at(span, row as u32) as u32)).sum();
+                let sum = rows.map(|row| i64::from(self.state_at(span, slots, row as u32) as u32)).sum();
                 outputs.hidden.push(HiddenSum { rows: count, sums: vec![sum] });
             }
         }
+        self.previous = sampled;
         outputs.failed = std::mem::take(&mut self.failing);
         outputs.failed.sort_by_key(|failed| failed.span);
         outputs
     }
 
     /// Returns what a row reads of all positions that it attends to, folded.
-    fn state_at(&mut self, span: &Span, row: u32) -> u64 {
+    fn state_at(&mut self, span: &Span, slots: &DeviceSlots, row: u32) -> u64 {
         let query = span.start + row;
         let first = (0..self.layout.groups.len()).map(|group| self.layout.window_start(group, query)).min();
         let mut state = 0;
@@ -183,10 +189,18 @@ impl SimModel {
                 false => position >= self.layout.window_start(group, query),
             };
             if is_seen {
-                state = mix(state, self.tag_at(span, layer, position));
+                state = mix(state, self.tag_at(span, slots, layer, position));
             }
         }
         state
+    }
+
+    /// Returns the token of an input; any where it is missing.
+    fn token(&self, input: Input) -> Token {
+        match input {
+            Input::Token(token) => token,
+            Input::Sampled(sample) => self.sampled(sample).unwrap_or_default(),
+        }
     }
 
     /// The token that the step before sampled as its `n`-th, if its span did not fail.
@@ -200,25 +214,25 @@ impl SimModel {
     }
 
     /// The tag of a slot, counted where it is none.
-    fn tag_at(&mut self, span: &Span, layer: u16, position: u32) -> u64 {
-        let (group, key, value) = self.slot(span, layer, position);
+    fn tag_at(&mut self, span: &Span, slots: &DeviceSlots, layer: u16, position: u32) -> u64 {
+        let (group, key, value) = self.words_at(span, slots, layer, position);
         read_slot(self.read(group, key), self.read(group, value)).unwrap_or_else(|torn| {
             self.torn += 1;
             torn
         })
     }
 
-    fn write_slot(&self, span: &Span, layer: u16, position: u32, key_word: u64, value_word: u64) {
-        let (group, key, value) = self.slot(span, layer, position);
+    fn write_slot(&self, span: &Span, slots: &DeviceSlots, layer: u16, position: u32, key_word: u64, value_word: u64) {
+        let (group, key, value) = self.words_at(span, slots, layer, position);
         self.write(group, key, key_word);
         self.write(group, value, value_word);
     }
 
     /// The pool of a slot, and where in it K and V begin.
-    fn slot(&self, span: &Span, layer: u16, position: u32) -> (usize, usize, usize) {
+    fn words_at(&self, span: &Span, slots: &DeviceSlots, layer: u16, position: u32) -> (usize, usize, usize) {
         let (group, index) = self.places[usize::from(layer)];
         let size = self.layout.block_tokens;
-        let table = &span.tables[group];
+        let table = slots.table(span.slot, group);
         let BlockId(block) = table.blocks[(position / size - table.first) as usize];
         let slice = block as usize * self.layout.record_bytes(group) + self.layout.slice_range(group, index).start;
         let [key, value] = self.slots[group].words((position % size) as usize);

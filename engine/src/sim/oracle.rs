@@ -1,6 +1,6 @@
 //! What an undisturbed run of the fake model says, from tokens alone: no memory, no blocks, no plan.
 
-use super::tags::{Vocabulary, adapted, layer_read, mix, tag};
+use super::tags::{Vocabulary, adapted, heard, layer_read, mix, tag};
 use domain::plan::Sample;
 use domain::{Adapter, Choice, Epoch, KvKind, KvLayout, RequestId, SamplingParams, SeqKey, Token};
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Oracle {
     pub fn token(&self, tokens: &[Token], params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
         let mut tags = Tags(vec![Vec::new(); self.layers.len()]);
         self.extend(&mut tags, tokens);
-        self.draw(&tags, params, seed, index)
+        let (prompt, output) = tokens.split_at(tokens.len() - index as usize);
+        self.draw(&tags, params, seed, index, [prompt, output])
     }
 
     /// The output of a sequence with this seed after `prompt`, from its first token to the one that ends it: a stop
@@ -64,7 +65,7 @@ impl Oracle {
         self.extend(&mut tags, prompt);
         let mut text = Vec::new();
         for index in 0..params.max_tokens {
-            let token = self.draw(&tags, params, seed, index);
+            let token = self.draw(&tags, params, seed, index, [prompt, &text]);
             text.push(token);
             if params.stop_tokens.contains(&token) {
                 break;
@@ -84,7 +85,8 @@ impl Oracle {
         }
     }
 
-    fn draw(&self, tags: &Tags, params: &Arc<SamplingParams>, seed: u64, index: u32) -> Token {
+    /// `history`: prompt and output.
+    fn draw(&self, tags: &Tags, params: &Arc<SamplingParams>, seed: u64, index: u32, history: [&[Token]; 2]) -> Token {
         let query = tags.0[0].len() as u32 - 1;
         let mut state = 0;
         for position in 0..=query {
@@ -93,10 +95,14 @@ impl Oracle {
                 state = mix(state, tags.0[layer][position as usize]);
             }
         }
+        if params.needs_history() {
+            let [prompt, output] = history;
+            state = heard(state, prompt, output.iter().copied());
+        }
         // Whose sample it is makes no difference to its token.
         let key = SeqKey { request: RequestId(0), epoch: Epoch(0), choice: Choice(0) };
         let params = params.clone();
-        let sample = Sample { key, row: 0, params, seed, index, history: None, pending: None, masked: false };
+        let sample = Sample { key, row: 0, params, seed, index, masked: false };
         self.vocabulary.draw(state, &sample, None)
     }
 }

@@ -20,6 +20,12 @@ pub(super) fn tag(layer: u16, position: u32, token: Token, before: u64) -> u64 {
     mix(mix(mix(before, u64::from(layer) + 1), u64::from(position)), u64::from(token))
 }
 
+/// Folds the history of a sequence into `state`: which tokens it has, and which of them are the client's.
+pub(super) fn heard(state: u64, prompt: &[Token], output: impl Iterator<Item = Token>) -> u64 {
+    let state = prompt.iter().fold(mix(state, prompt.len() as u64), |state, &token| mix(state, u64::from(token)));
+    output.fold(state, |state, token| mix(state, u64::from(token)))
+}
+
 /// Returns the tag as it is with an adapter, which changes all that a model computes.
 pub(super) fn adapted(tag: u64, adapter: Option<&Adapter>) -> u64 {
     adapter.map_or(tag, |adapter| adapter.name().bytes().fold(tag, |tag, byte| mix(tag, u64::from(byte) + 1)))

@@ -4,6 +4,7 @@
 use super::{KvManager, at, groups, not_open};
 use crate::sequence::Copying;
 use domain::plan::{BlockCopy, BlockTable};
+use domain::planted_bugs::{self, Bug};
 use domain::{BlockHash, BlockRef, SeqKey};
 
 /// How far a sequence came by what is cached.
@@ -71,6 +72,9 @@ impl KvManager {
             }
             self.ended += u64::from(first - table.first);
             *table = BlockTable { first, blocks };
+            if !planted_bugs::is(Bug::CaughtUpUntold) {
+                sequence.told[at(group)].iter_mut().for_each(|told| told.changes(taken.start));
+            }
             pool.count_lookup(taken.len() as u32, 0);
         }
         sequence.written = hit * size;

@@ -7,7 +7,8 @@ use std::hash::{Hash, Hasher};
 impl KvManager {
     /// Feeds everything that its future depends on, but for its configuration and counts. Times count from `now`.
     /// Taken to hold: that neither bound of [`crate::KvConfig`] on leases and answers is reached, that no lease
-    /// lives until its `until`, and that the order in which blocks go makes no difference.
+    /// lives until its `until`, and that the order in which blocks go makes no difference. Nor does what the device was
+    /// told.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         self.pools.iter().for_each(|pool| pool.digest(hasher));
         for (key, sequence) in &self.sequences {

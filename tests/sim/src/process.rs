@@ -11,6 +11,7 @@ use domain::plan::StepPlan;
 use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
 use engine::sim::{SimModel, StepTime};
+use engine::slots::DeviceSlots;
 use placement::Placement;
 use proto::admin::WorkerAsk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,6 +51,8 @@ pub(crate) struct WorkerLife {
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) progress: ProgressWord,
     pub(crate) model: SimModel,
+    /// What the device has of sequences.
+    pub(crate) slots: DeviceSlots,
     /// The longest context that it takes.
     pub(crate) context: usize,
     pub(crate) running: Option<Running>,

@@ -10,6 +10,7 @@ use crate::session::SessionKey;
 use domain::plan::{StepOutput, StepPlan};
 use domain::session::PeerInfo;
 use domain::{Adapter, KvLayout, ProgressWord, SeqKey, WorkerId};
+use engine::check::Checker;
 use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX, SubmitError};
 use proto::admin::WorkerAnswer;
 use std::collections::{BTreeSet, VecDeque};
@@ -55,6 +56,10 @@ pub(crate) struct Notes {
     transfers: u64,
     /// The plans that wait to begin.
     pub(crate) submitted: VecDeque<Arc<StepPlan>>,
+    /// The plans that do not run since the step before them failed: their changes of slots count.
+    pub(crate) skipped: Vec<Arc<StepPlan>>,
+    /// Why a plan was refused.
+    pub(crate) refused: Option<String>,
     /// Plans whose ends the machine has not taken.
     in_flight: usize,
     pub(crate) ended: VecDeque<StepOutput>,
@@ -76,12 +81,13 @@ impl Notes {
     pub(crate) fn bound(&mut self, caps: &Caps) {
         (self.posted_max, self.messages_max) = (caps.transfers, caps.peer_messages);
     }
-}
 
-/// The end of a step that was submitted behind one that failed: it does not run.
-pub(crate) fn behind_failed(plan: &StepPlan) -> StepOutput {
-    let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
-    StepOutput::new(plan.step, Err("the step before it failed"), elapsed, in_kernels)
+    /// A step that was submitted behind one that failed ends without having run.
+    pub(crate) fn skip(&mut self, plan: Arc<StepPlan>) {
+        let (elapsed, in_kernels) = (Duration::ZERO, Duration::ZERO);
+        self.ended.push_back(StepOutput::new(plan.step, Err("the step before it failed"), elapsed, in_kernels));
+        self.skipped.push(plan);
+    }
 }
 
 /// Cheap to clone; all clones are one.
@@ -176,6 +182,7 @@ pub(crate) struct Card {
     pub(crate) shell: Shell,
     pub(crate) layout: KvLayout,
     pub(crate) limits: DeviceLimits,
+    pub(crate) checker: Checker,
     pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) progress: ProgressWord,
     pub(crate) adapters: [Adapter; 1],
@@ -197,11 +204,16 @@ impl Device for Card {
     fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
         let mut notes = self.shell.notes();
         if notes.in_flight == STEPS_IN_FLIGHT_MAX {
+            self.checker.close_slots();
             return Err(SubmitError::Busy);
+        }
+        if let Err(refused) = self.checker.take(&plan) {
+            notes.refused = Some(refused.to_string());
+            return Err(refused);
         }
         notes.in_flight += 1;
         if notes.ended.iter().any(|ended| ended.sampled.is_err()) {
-            notes.ended.push_back(behind_failed(&plan));
+            notes.skip(plan);
         } else {
             notes.submitted.push_back(plan);
         }

@@ -4,8 +4,8 @@ use crate::coverage::message_kind;
 use crate::event::{Event, Life, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{
-    answer, blame, bounds, conservation, culprit, idle, leases, line, needless, quotas, renewal, reuse, sealed, source,
-    tenants, waits,
+    answer, blame, bounds, conservation, culprit, idle, leases, line, needless, plans, quotas, renewal, reuse, sealed,
+    source, tenants, waits,
 };
 use crate::lease::TICK;
 use crate::operators::Duty;
@@ -14,7 +14,7 @@ use crate::process::{Inmail, Running, WorkerLife};
 use crate::reach::Reached;
 use crate::scenario::Scenario;
 use crate::session::{Direction, Frame};
-use crate::shell::{Card, Output, Shell, Wire, behind_failed};
+use crate::shell::{Card, Output, Shell, Wire};
 use crate::world::{POISON, World};
 use decode_worker::Decode;
 use domain::handoff::{PeerBody, PeerMessage};
@@ -22,8 +22,10 @@ use domain::plan::StepOutput;
 use domain::planted_bugs::{self, Bug};
 use domain::session::{Failure, FromWorker, Role, Submit, ToWorker};
 use domain::{Encoding, Incarnation, LeaseId, ProgressWord, Time, WorkerId};
+use engine::check::Checker;
 use engine::device::{DeviceLimits, PoolMemory};
 use engine::sim::{CostModel, Preset, SimModel};
+use engine::slots::DeviceSlots;
 use prefill_worker::Prefill;
 use proto::admin::{Message, PrefixOutcome, WorkerAnswer, worker_answer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -56,7 +58,10 @@ impl World {
             outputs_max: self.scenario.scheduler.samples_max as usize,
             context_max: context,
             blocks: self.scenario.blocks.clone(),
+            slots_max: self.scenario.scheduler.samples_max as usize,
         };
+        let slots = DeviceSlots::new(limits.slots_max, layout.groups.len());
+        let checker = Checker::new(layout.clone(), limits.clone(), Scenario::vocabulary().size() as usize);
         let (shell, progress) = (Shell::new(&self.scenario.caps), ProgressWord::new());
         let raises = shell.clone();
         let rings = progress.on_raise(Box::new(move |_| raises.notes().raised = true));
@@ -65,6 +70,7 @@ impl World {
             shell: shell.clone(),
             layout: layout.clone(),
             limits,
+            checker: checker.with_adapters(vec![Scenario::adapter()]),
             pools: pools.clone(),
             progress: progress.clone(),
             adapters: [Scenario::adapter()],
@@ -83,6 +89,7 @@ impl World {
             pools,
             progress,
             model,
+            slots,
             context,
             running: None,
             fails_in: None,
@@ -539,6 +546,8 @@ impl World {
         let layers = alive.model.layers();
         // Beyond the last layer: the step succeeds, but for one of its spans.
         let fails = alive.fails_in.take_if(|fails| *fails >= layers && !plan.spans.is_empty());
+        alive.shell.notes().skipped.drain(..).for_each(|plan| alive.slots.take_over(&plan));
+        alive.slots.take_over(&plan);
         alive.model.begin(&plan, fails.map(|_| plan.step.0 as usize % plan.spans.len()));
         if alive.fails_in.is_none() && plan.spans.iter().any(|span| Some(span.key.request) == self.scenario.poison) {
             alive.fails_in = Some(layers - 1);
@@ -571,13 +580,13 @@ impl World {
             Err(format!("{why} in layer {layer}"))
         } else if layer < layers {
             step.layer += 1;
-            alive.model.write_layer(&plan, layer);
+            alive.model.write_layer(&plan, &alive.slots, layer);
             alive.progress.raise(plan.step, layer);
             let next = if layer + 1 < layers { time.written(layer + 1) } else { time.total(layers) };
             self.agenda.enter(begin + next, Event::Layer { worker: w, life });
             return self.obey(w, None);
         } else {
-            Ok(alive.model.outputs(&plan, &[]))
+            Ok(alive.model.outputs(&plan, &alive.slots, &[]))
         };
         let elapsed = self.now.since(begin);
         let output = StepOutput::new(plan.step, outputs, elapsed, elapsed);
@@ -586,11 +595,11 @@ impl World {
         let is_behind = output.sampled.is_err() && !planted_bugs::is(Bug::SuccessorRuns);
         notes.ended.push_back(output);
         if is_behind {
-            let behind: Vec<_> = notes.submitted.drain(..).map(|plan| behind_failed(&plan)).collect();
+            let behind: Vec<_> = notes.submitted.drain(..).collect();
             if !behind.is_empty() {
                 self.coverage.reach(Reached::FailedWithSuccessor);
             }
-            notes.ended.extend(behind);
+            behind.into_iter().for_each(|plan| notes.skip(plan));
         }
         drop(notes);
         self.mail_now(w, Inmail::StepEnded);
@@ -649,7 +658,8 @@ impl World {
             .and_then(|()| waits::check(self, w).map_err(|what| (waits::NAME, what)))
             .and_then(|()| line::check(self, w).map_err(|what| (line::NAME, what)))
             .and_then(|()| idle::check(self, w).map_err(|what| (idle::NAME, what)))
-            .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)));
+            .and_then(|()| bounds::check(self, w).map_err(|what| (bounds::NAME, what)))
+            .and_then(|()| plans::check(self, w).map_err(|what| (plans::NAME, what)));
         let met = quotas::check(self, w).map_err(|what| (quotas::NAME, what));
         match found.and(met) {
             Ok(met) => met.into_iter().for_each(|meeting| self.coverage.hit_meeting(meeting)),

@@ -22,6 +22,7 @@ const IN_LINE: &str = "who came earlier is not overtaken";
 const NO_IDLING: &str = "no device idles while something could run";
 const NO_NEED: &str = "nothing fails without a reason";
 const FINISHES: &str = "after healing everything finishes";
+const PLANS: &str = "no plan is refused";
 const RENEWAL: &str = "the renewal of a lease that is over is answered";
 
 /// The lowest seed that finds the bug finds it by what it violates: one of these invariants, by name.
@@ -245,4 +246,9 @@ fn a_block_is_sealed_when_its_step_is_planned() {
 #[test]
 fn the_step_behind_one_that_failed_runs() {
     check(Bug::SuccessorRuns, &[SEALED]);
+}
+
+#[test]
+fn the_device_is_not_told_what_a_prompt_took_over() {
+    check(Bug::CaughtUpUntold, &["the text of an undisturbed run", PLANS, SEALED]);
 }

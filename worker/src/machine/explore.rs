@@ -8,7 +8,8 @@ use std::hash::{Hash, Hasher};
 impl Machine {
     /// Feeds everything that the machine's future depends on, except for its role, its surroundings and reports. Times
     /// count from `now`. Assumes that there are no tiers, that sessions take what is sent, that deadlines of requests
-    /// are far away, and that the machine was not left alone for long.
+    /// are far away, and that the machine was not left alone for long. It makes no difference which slots of the device
+    /// sequences have.
     pub fn digest(&self, now: Time, hasher: &mut impl Hasher) {
         let core = &self.core;
         core.kv.digest(now, hasher);

@@ -4,7 +4,6 @@
 
 use super::Machine;
 use crate::migration;
-use crate::plan::plan;
 use crate::retry::Retry;
 use crate::sequence::PROMPT;
 use domain::plan::{BlockCopy, FailedSpan, Sampled, StepOutput, StepPlan};
@@ -151,11 +150,13 @@ impl Machine {
                     return;
                 }
                 Err(SubmitError::Invalid { span: Some(span), reason, .. }) => {
+                    self.core.slots.close_all();
                     self.core.meters.sequences_failed.increment(1);
                     let refused = work.remove(span);
                     self.fail_work(now, slice::from_ref(&refused), &reason.to_string());
                 }
                 Err(error) => {
+                    self.core.slots.close_all();
                     self.core.copies = later;
                     let refused = Some(error.to_string());
                     let (begun, disturbed) = (now, false);
@@ -209,7 +210,7 @@ impl Machine {
         }
         let previous = self.in_flight.back().map_or(&[][..], |step| &step.work);
         let copies = copies.iter().map(|&(_, copy)| copy).collect();
-        let plan = plan(id, copies, work, &core.sequences, &core.kv, previous);
+        let plan = core.plan(id, copies, work, previous);
         for Work { key, start, count, samples, .. } in work {
             let (worker, request, step) = (&core.config.name, key.request, id.0);
             tracing::trace!(target: "timeline", worker, %request, step, start, count, samples, "planned");

@@ -1,7 +1,7 @@
 //! A device with sequences side by side, whose blocks can be exchanged.
 
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
-use domain::{BlockId, Choice, Encoding, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, StepId, Token};
+use domain::{BlockId, Choice, Encoding, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId, Token};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, LogitsTap, Pinning};
 use engine::device::{Device, DeviceLimits};
 use std::error::Error;
@@ -47,6 +47,7 @@ impl Sequences {
             outputs_max: count as usize,
             context_max: tokens as usize,
             blocks: vec![blocks * count; layout.groups.len()],
+            slots_max: count as usize,
         };
         let config = CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: false, isa: Isa::best() };
         let mut device = CpuDevice::new(model, config)?;
@@ -99,25 +100,32 @@ impl Sequences {
 
     fn run(&mut self, spans: Vec<Span>) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
         self.step = StepId(self.step.0 + 1);
-        self.device.submit(Arc::new(StepPlan { step: self.step, copies: Vec::new(), spans }))?;
+        let told = spans.into_iter().map(|span| (span.clone(), self.tables(&span)));
+        let plan = StepPlan::opening(self.step, Vec::new(), told);
+        self.device.submit(Arc::new(plan))?;
         self.ended.recv()?;
         let output = self.device.poll().ok_or("a step that ended has no output")?;
         output.sampled?;
         Ok(std::mem::take(&mut *self.logits.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// Returns the blocks of a span's sequence.
+    fn tables(&self, span: &Span) -> Vec<BlockTable> {
+        let (layout, first) = (self.device.layout(), span.slot.0 * self.blocks);
+        let end = (span.start + span.inputs.len() as u32).div_ceil(layout.block_tokens);
+        vec![BlockTable { first: 0, blocks: (first..first + end).map(BlockId).collect() }; layout.groups.len()]
+    }
+
     fn span(&self, sequence: u32, start: u32, tokens: &[Token]) -> Span {
         let key = SeqKey { request: RequestId(sequence.into()), epoch: Epoch(1), choice: Choice(0) };
-        let (layout, end) = (self.device.layout(), start + tokens.len() as u32);
-        let blocks = (0..end.div_ceil(layout.block_tokens)).map(|block| BlockId(sequence * self.blocks + block));
         let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
         let (row, params) = (tokens.len() as u32 - 1, Arc::new(params));
-        let sample = Sample { key, row, params, seed: 0, index: 0, history: None, pending: None, masked: false };
+        let sample = Sample { key, row, params, seed: 0, index: 0, masked: false };
         Span {
             key,
+            slot: SlotId(sequence),
             start,
             inputs: tokens.iter().copied().map(Input::Token).collect(),
-            tables: vec![BlockTable { first: 0, blocks: blocks.collect() }; layout.groups.len()],
             samples: vec![sample],
             scores: Vec::new(),
             adapter: None,

@@ -71,11 +71,11 @@ impl Layer<'_> {
     /// # Safety
     /// The tile is one of the batch, and the head one of the model.
     unsafe fn attention(&self, tile: usize, head: usize) -> Attention<'_> {
-        let StepContext { engine, batch, plan, .. } = self.context;
+        let StepContext { engine, batch, plan, device_slots, .. } = self.context;
         let (spec, layout) = (&engine.model.spec, &engine.layout);
         let tile = &batch.tiles[tile];
         let span = &plan.spans[tile.span];
-        let table = &span.tables[self.group];
+        let table = device_slots.table(span.slot, self.group);
         let group = spec.heads / spec.kv_heads;
         let head_bytes = 2 * layout.block_tokens as usize * spec.head_dim * layout.dtype.bytes();
         // SAFETY: the row is in the arena, and so are its heads; the head's keys are in the first record of the pool.

@@ -6,7 +6,7 @@ use crate::device::{Device, DeviceLimits};
 use crate::models::ModelFiles;
 use crate::random::RandomSpec;
 use domain::plan::{BlockTable, Input, Sample, Span, StepOutput, StepPlan};
-use domain::{BlockId, Dtype, Epoch, RequestId, SamplingParams, SeqKey, StepId, Token};
+use domain::{BlockId, Dtype, Epoch, RequestId, SamplingParams, SeqKey, SlotId, StepId, Token};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
@@ -71,8 +71,8 @@ impl LogitsTap for Tap {
 
 pub(super) fn config(model: &CpuModel, block_tokens: u32, threads: usize, isa: Isa) -> CpuConfig {
     let layout = model.spec().kv_layout(model.spec().dtype, Some(block_tokens));
-    let limits =
-        DeviceLimits { rows_max: 320, outputs_max: 8, context_max: 2048, blocks: vec![BLOCKS; layout.groups.len()] };
+    let blocks = vec![BLOCKS; layout.groups.len()];
+    let limits = DeviceLimits { rows_max: 320, outputs_max: 8, context_max: 2048, blocks, slots_max: 8 };
     CpuConfig { layout, limits, threads, pinning: Pinning::Off, guarded: false, isa }
 }
 
@@ -87,10 +87,27 @@ impl Rig {
         Self { device, ended, logits, step: StepId(0) }
     }
 
-    /// Returns a plan with the next step's number.
+    /// Returns a plan with the next step's number, which tells the blocks that its spans need.
     pub(super) fn plan(&mut self, spans: Vec<Span>) -> StepPlan {
         self.step.0 += 1;
-        StepPlan { step: self.step, copies: Vec::new(), spans }
+        let tables = |span: Span| {
+            let tables = self.tables(&span);
+            (span, tables)
+        };
+        let spans: Vec<_> = spans.into_iter().map(tables).collect();
+        StepPlan::opening(self.step, Vec::new(), spans)
+    }
+
+    /// Returns the blocks that a span of sequence `n` needs: those of slot `n`.
+    pub(super) fn tables(&self, span: &Span) -> Vec<BlockTable> {
+        let (layout, n) = (self.device.layout(), span.slot.0);
+        let last = (span.start + span.inputs.len() as u32 - 1) / layout.block_tokens;
+        let table = |group| {
+            let first = layout.window_start(group, span.start) / layout.block_tokens;
+            let blocks = (first..=last).map(|block| BlockId((n + 1) * SEQUENCE_BLOCKS - 1 - block % SEQUENCE_BLOCKS));
+            BlockTable { first, blocks: blocks.collect() }
+        };
+        (0..layout.groups.len()).map(table).collect()
     }
 
     pub(super) fn submit(&mut self, plan: StepPlan) {
@@ -112,19 +129,11 @@ impl Rig {
 
     /// Returns a span of sequence `n`, that samples once, greedily.
     pub(super) fn span(&self, n: u32, start: u32, inputs: &[Token]) -> Span {
-        let layout = self.device.layout();
-        let end = start + inputs.len() as u32;
-        let tables = (0..layout.groups.len()).map(|group| {
-            let first = layout.window_start(group, start) / layout.block_tokens;
-            let last = (end - 1) / layout.block_tokens;
-            let blocks = (first..=last).map(|block| BlockId((n + 1) * SEQUENCE_BLOCKS - 1 - block % SEQUENCE_BLOCKS));
-            BlockTable { first, blocks: blocks.collect() }
-        });
         Span {
             key: key(n),
+            slot: SlotId(n),
             start,
             inputs: inputs.iter().copied().map(Input::Token).collect(),
-            tables: tables.collect(),
             samples: vec![Sample { row: inputs.len() as u32 - 1, ..sample(n, 0.0, 0) }],
             scores: Vec::new(),
             hidden: None,
@@ -139,7 +148,7 @@ pub(super) fn key(n: u32) -> SeqKey {
 
 pub(super) fn sample(n: u32, temperature: f32, seed: u64) -> Sample {
     let params = Arc::new(SamplingParams { temperature, ..SamplingParams::default() });
-    Sample { key: key(n), row: 0, params, seed, index: 0, history: None, pending: None, masked: false }
+    Sample { key: key(n), row: 0, params, seed, index: 0, masked: false }
 }
 
 /// Returns the tokens of sequence `n`.

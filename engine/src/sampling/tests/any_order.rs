@@ -3,7 +3,7 @@
 
 use super::{params, sample_of, uniform};
 use crate::sampling::cut::Key;
-use crate::sampling::{Sampler, cut, fixed, random, weights};
+use crate::sampling::{SampleContext, Sampler, cut, fixed, random, weights};
 use domain::plan::Sample;
 use domain::{SamplingParams, Token};
 use proptest::prelude::*;
@@ -135,6 +135,6 @@ proptest! {
         };
         let found = cut::last_kept(&mut Vec::new(), &logits, &filled, top_k as usize, top_p);
         prop_assert_eq!(keeps(found), keeps(last));
-        prop_assert_eq!(Sampler::new(vocab).sample(&logits, &sample, None, None).expect("sound").token, token);
+        prop_assert_eq!(Sampler::new(vocab).sample(&logits, &sample, SampleContext::default()).expect("sound").token, token);
     }
 }

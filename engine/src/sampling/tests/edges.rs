@@ -1,7 +1,7 @@
 //! Rows and parameters at the ends of what there is.
 
 use super::{params, sample_of};
-use crate::sampling::{DRAW_PART, Sampler, cut, draw, fixed, random};
+use crate::sampling::{DRAW_PART, SampleContext, Sampler, cut, draw, fixed, random};
 use domain::plan::Sample;
 use domain::{SamplingParams, Token};
 
@@ -9,8 +9,9 @@ use domain::{SamplingParams, Token};
 fn tokens(logits: &[f32], change: impl FnOnce(&mut SamplingParams), count: u32) -> Vec<Token> {
     let sample = sample_of(params(change));
     let mut sampler = Sampler::new(logits.len());
-    let mut token =
-        |index| sampler.sample(logits, &Sample { index, ..sample.clone() }, None, None).expect("sound").token;
+    let mut token = |index| {
+        sampler.sample(logits, &Sample { index, ..sample.clone() }, SampleContext::default()).expect("sound").token
+    };
     (0..count).map(&mut token).collect()
 }
 

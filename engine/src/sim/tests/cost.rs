@@ -13,15 +13,15 @@ fn cost(name: &str) -> (CostModel, u16) {
 /// Seconds of a step of these spans.
 fn seconds(name: &str, spans: Vec<Span>) -> f64 {
     let (cost, layers) = cost(name);
-    cost.step(&plan(1, spans)).total(layers).as_secs_f64()
+    cost.step(&plan(&layout(None), 1, spans)).total(layers).as_secs_f64()
 }
 
 fn prefill(start: u32, rows: u32) -> Span {
-    span(&layout(None), start, known(&vec![1; rows as usize]), None)
+    span(start, known(&vec![1; rows as usize]), None)
 }
 
 fn decode(context: u32) -> Span {
-    span(&layout(None), context - 1, known(&[1]), Some(1))
+    span(context - 1, known(&[1]), Some(1))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_prompt_computes_and_grows_faster_than_its_length() {
 #[test]
 fn a_step_is_the_sum_of_its_layers() {
     let (cost, layers) = cost("h200-70b");
-    let time = cost.step(&plan(1, vec![prefill(64, 512), decode(2000)]));
+    let time = cost.step(&plan(&layout(None), 1, vec![prefill(64, 512), decode(2000)]));
     assert!(time.layer_written < time.layer / 5, "K and V come first in a layer");
     assert!(time.written(0) > time.before);
     assert_eq!(time.written(layers - 1) + (time.layer - time.layer_written) + time.after, time.total(layers));

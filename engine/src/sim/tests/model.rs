@@ -4,6 +4,7 @@ use super::rig::{BLOCKS, SEED, block, known, layout, layout_of_all_kinds, plan, 
 use crate::device::PoolMemory;
 use crate::pool::Pool;
 use crate::sim::{Oracle, SimModel, Vocabulary};
+use crate::slots::DeviceSlots;
 use domain::plan::{BlockCopy, StepPlan};
 use domain::{GroupId, KvKind, KvLayout, SamplingParams, Token};
 use proptest::prelude::*;
@@ -15,6 +16,7 @@ const OUTPUT: u32 = 12;
 struct Run {
     layout: KvLayout,
     model: SimModel,
+    slots: DeviceSlots,
     pools: Vec<Arc<Pool>>,
     tokens: Vec<Token>,
     written: u32,
@@ -28,13 +30,16 @@ impl Run {
         let pools: Vec<_> = (0..layout.groups.len()).map(pool).collect();
         let shared = pools.iter().map(|pool| pool.clone() as Arc<dyn PoolMemory>).collect();
         let model = SimModel::new(layout.clone(), vocabulary(), shared).expect("a layout for tags");
-        Self { layout, model, pools, prompt: prompt.len() as u32, tokens: prompt, written: 0 }
+        let slots = DeviceSlots::new(1, layout.groups.len());
+        Self { layout, model, slots, pools, prompt: prompt.len() as u32, tokens: prompt, written: 0 }
     }
 
     fn execute(&mut self, plan: &StepPlan) {
+        self.slots.take_over(plan);
         self.model.begin(plan, None);
-        (0..self.model.layers()).for_each(|layer| self.model.write_layer(plan, layer));
-        self.tokens.extend(self.model.outputs(plan, &[]).sampled.iter().map(|sampled| sampled.token));
+        (0..self.model.layers()).for_each(|layer| self.model.write_layer(plan, &self.slots, layer));
+        let outputs = self.model.outputs(plan, &self.slots, &[]);
+        self.tokens.extend(outputs.sampled.iter().map(|sampled| sampled.token));
     }
 
     /// Computes so many of the tokens that are not computed yet; the last of them samples.
@@ -42,9 +47,9 @@ impl Run {
         let to = (self.written + rows).min(self.tokens.len() as u32);
         let ends = (to == self.tokens.len() as u32).then(|| to - self.prompt);
         let inputs = known(&self.tokens[self.written as usize..to as usize]);
-        let span = span(&self.layout, self.written, inputs, ends);
+        let span = span(self.written, inputs, ends);
         self.written = to;
-        self.execute(&plan(1, vec![span]));
+        self.execute(&plan(&self.layout, 1, vec![span]));
     }
 
     /// Returns the prompt in chunks, then tokens one by one.
@@ -148,11 +153,11 @@ fn copied_records_say_the_same() {
     // The tail goes to an unused block and comes back after its place was damaged.
     let (tail, aside) = (block(5), block(40));
     let copies = |from, to| (0..2).map(|group| BlockCopy { group: GroupId(group), from, to }).collect();
-    run.execute(&StepPlan { copies: copies(tail, aside), ..plan(1, vec![]) });
+    run.execute(&StepPlan { copies: copies(tail, aside), ..plan(&layout, 1, vec![]) });
     for group in 0..2 {
         run.damage(group, tail.0 as usize * layout.record_bytes(group));
     }
-    run.execute(&StepPlan { copies: copies(aside, tail), ..plan(2, vec![]) });
+    run.execute(&StepPlan { copies: copies(aside, tail), ..plan(&layout, 2, vec![]) });
     assert_eq!(run.finish(1, OUTPUT), expected(&layout, &prompt));
 }
 

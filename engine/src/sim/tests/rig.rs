@@ -4,7 +4,7 @@ use crate::sim::Vocabulary;
 use domain::plan::{BlockTable, Input, Sample, Span, StepPlan};
 use domain::{
     BlockId, Choice, Dtype, Encoding, Epoch, KvGroup, KvKind, KvLayout, ModelLayout, RequestId, SamplingParams, SeqKey,
-    StepId, Token,
+    SlotId, StepId, Token,
 };
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(super) const BLOCKS: u32 = 64;
 pub(super) const SEED: u64 = 17;
 
+pub(super) const SLOT: SlotId = SlotId(0);
 pub(super) const KEY: SeqKey = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) };
 
 /// Three layers; with a window, the middle one has it.
@@ -52,29 +53,35 @@ pub(super) fn block(index: u32) -> BlockId {
 }
 
 /// Computes `inputs` at `start`; with `index`, samples the token of this index.
-pub(super) fn span(layout: &KvLayout, start: u32, inputs: Vec<Input>, index: Option<u32>) -> Span {
-    let (size, end) = (layout.block_tokens, start + inputs.len() as u32);
-    let table = |group| {
-        let first = layout.window_start(group, start) / size;
-        BlockTable { first, blocks: (first..end.div_ceil(size)).map(block).collect() }
-    };
+pub(super) fn span(start: u32, inputs: Vec<Input>, index: Option<u32>) -> Span {
     let samples = index.map(|index| Sample {
         key: KEY,
         row: inputs.len() as u32 - 1,
         params: Arc::new(SamplingParams::default()),
         seed: SEED,
         index,
-        history: None,
-        pending: None,
         masked: false,
     });
-    let tables = (0..layout.groups.len()).map(table).collect();
     let samples = samples.into_iter().collect();
-    Span { key: KEY, start, inputs, tables, samples, scores: Vec::new(), hidden: None, adapter: None }
+    Span { key: KEY, slot: SLOT, start, inputs, samples, scores: Vec::new(), hidden: None, adapter: None }
 }
 
-pub(super) fn plan(step: u64, spans: Vec<Span>) -> StepPlan {
-    StepPlan { step: StepId(step), copies: Vec::new(), spans }
+/// Returns a plan that tells the blocks which its spans need: other ones for another slot.
+pub(super) fn plan(layout: &KvLayout, step: u64, spans: Vec<Span>) -> StepPlan {
+    let size = layout.block_tokens;
+    let tables = |span: &Span| {
+        let end = span.start + span.inputs.len() as u32;
+        let table = |group| {
+            let first = layout.window_start(group, span.start) / size;
+            BlockTable {
+                first,
+                blocks: (first..end.div_ceil(size)).map(|index| block(index + 20 * span.slot.0)).collect(),
+            }
+        };
+        (0..layout.groups.len()).map(table).collect()
+    };
+    let spans = spans.into_iter().map(|span| (span.clone(), tables(&span)));
+    StepPlan::opening(StepId(step), Vec::new(), spans)
 }
 
 pub(super) fn known(tokens: &[Token]) -> Vec<Input> {

@@ -21,22 +21,63 @@ const LEASES_TRACKED: usize = 6;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Open { slot: usize, split: u32, tokens: u32, fetch: bool },
-    Plan { slot: usize, tokens: u32, sample: Token },
+    Open {
+        slot: usize,
+        split: u32,
+        tokens: u32,
+        fetch: bool,
+    },
+    Plan {
+        slot: usize,
+        tokens: u32,
+        sample: Token,
+    },
     Run,
-    CatchUp { slot: usize },
-    Validate { slot: usize },
-    Fork { parent: usize, child: usize },
-    Close { slot: usize },
-    Offer { slot: usize, written_only: bool, duration: u64, until: u64 },
-    Renew { lease: usize, ticks: u64 },
-    Release { lease: usize },
-    Ack { lease: usize },
-    Withdraw { lease: usize },
-    Pass { time: u64 },
-    StandStill { pause: u64 },
+    CatchUp {
+        slot: usize,
+    },
+    Validate {
+        slot: usize,
+    },
+    Fork {
+        parent: usize,
+        child: usize,
+    },
+    Close {
+        slot: usize,
+    },
+    Offer {
+        slot: usize,
+        written_only: bool,
+        duration: u64,
+        until: u64,
+    },
+    Renew {
+        lease: usize,
+        ticks: u64,
+    },
+    Release {
+        lease: usize,
+    },
+    Ack {
+        lease: usize,
+    },
+    Withdraw {
+        lease: usize,
+    },
+    Pass {
+        time: u64,
+    },
+    StandStill {
+        pause: u64,
+    },
     Flush,
     Report,
+    /// The device hears what changed of the tables, or all of them.
+    Tell {
+        slot: usize,
+        all: bool,
+    },
     Pins(pins::Op),
     Tier(tiers::Op),
 }
@@ -63,6 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..30u64).prop_map(|pause| Op::StandStill { pause }),
         1 => Just(Op::Flush),
         1 => Just(Op::Report),
+        8 => (slot(), prop::bool::weighted(0.1)).prop_map(|(slot, all)| Op::Tell { slot, all }),
         3 => pins::op().prop_map(Op::Pins),
         16 => tiers::op().prop_map(Op::Tier),
     ]
@@ -185,6 +227,8 @@ struct World {
     parents: RefCell<BTreeMap<BlockHash, Option<BlockHash>>>,
     /// Where each identity is, as routers hear it.
     told: router_reports::Reported,
+    /// What a device knows of the tables of each sequence.
+    device: BTreeMap<SeqKey, Vec<BlockTable>>,
     pins: pins::Pins,
     below: tiers::Below,
     refused: Option<Refused>,
@@ -231,6 +275,7 @@ impl World {
             answers: Vec::new(),
             parents: RefCell::default(),
             told: router_reports::Reported::new(),
+            device: BTreeMap::new(),
             pins: pins::Pins::default(),
             below: tiers::Below::new(config.groups.len()),
             refused: None,
@@ -284,6 +329,7 @@ impl World {
                 self.hear();
                 self.check_told();
             }
+            Op::Tell { slot, all } => self.tell(slot, all),
             Op::Pins(op) => self.pins(op),
             Op::Tier(op) => self.tier(op),
         }
@@ -544,6 +590,24 @@ impl World {
         self.slots[slot] = None;
         self.kv.close(key);
         self.kv.close(key);
+    }
+
+    /// A device that is told only what changed knows all tables.
+    fn tell(&mut self, slot: usize, all: bool) {
+        let Some(key) = self.slots[slot].as_ref().map(|stream| stream.key) else { return };
+        if all {
+            self.kv.tell_all(key);
+            self.device.remove(&key);
+        }
+        let groups = self.config.groups.len();
+        let known = self.device.entry(key).or_insert_with(|| vec![BlockTable::default(); groups]);
+        for (group, change) in self.kv.changes(key) {
+            let table = &mut known[at(group)];
+            let kept = table.kept(&change).expect("what stays is known");
+            table.change(&change, kept);
+        }
+        assert_eq!(*known, self.kv.tables(key), "what the device knows of {key}");
+        assert_eq!(self.kv.changes(key).count(), 0, "nothing changed since");
     }
 
     fn offer(&mut self, slot: usize, written_only: bool, duration: u64, until: u64) {

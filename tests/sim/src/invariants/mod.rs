@@ -15,6 +15,7 @@ pub(crate) mod line;
 pub(crate) mod needless;
 pub(crate) mod operator;
 pub(crate) mod patience;
+pub(crate) mod plans;
 pub(crate) mod quotas;
 pub(crate) mod refusals;
 pub(crate) mod renewal;

@@ -195,7 +195,7 @@ pub(super) fn world_of(blocks: u32, chunk_tokens: u32, held: &[Vec<Token>]) -> W
         encoding: Encoding::Exact,
         groups: vec![group],
     });
-    let limits = DeviceLimits { rows_max: 256, outputs_max: 16, context_max: 256, blocks: vec![blocks] };
+    let limits = DeviceLimits { rows_max: 256, outputs_max: 16, context_max: 256, blocks: vec![blocks], slots_max: 16 };
     let config = WorkerConfig {
         id: WorkerId(11),
         incarnation: Incarnation(1),
