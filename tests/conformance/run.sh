@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Real clients against a real service: starts `baton serve` with the bundled model on a free port, runs the tests of
-# this folder with the official openai package, and stops it with Ctrl-C, which must end cleanly.
+# this folder with the official openai package, and stops it with Ctrl-C, which must end cleanly. One test starts a
+# cluster of processes of its own.
 #
 #   tests/conformance/run.sh [BATON [ARGUMENT...]]   default: target/release/baton
 #
@@ -48,7 +49,8 @@ if [ -z "$url" ] || [ -z "$ops" ]; then
 fi
 
 status=0
-BATON_URL="$url" BATON_OPS="$ops" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose || status=$?
+BATON_URL="$url" BATON_OPS="$ops" BATON_BINARY="$baton" BATON_TEST_MODEL="$root/models/tiny-rust" \
+    PYTHONDONTWRITEBYTECODE=1 "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose || status=$?
 
 kill -INT "$server"
 trap - EXIT

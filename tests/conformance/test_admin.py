@@ -5,13 +5,11 @@ import time
 import unittest
 
 import grpc
-from google.protobuf import descriptor_pool, message_factory
+from admin import SERVICE, Client
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 # How long a test waits for what must happen.
 PATIENCE_S = 30
-SERVICE = "baton.admin.v1.Admin"
 CALLS = {
     "ChangeRole", "ChangeSettings", "DrainWorker", "Dump", "ExplainRequest", "FlushWorker", "GetLogFilter", "ListLanes",
     "ListModels", "ListRequests", "ListSettings", "ListTiers", "ListWorkers", "ParkPrefix", "PinPrefix", "Reload",
@@ -21,27 +19,18 @@ CALLS = {
 
 class Admin(unittest.TestCase):
     def setUp(self):
-        self.channel = grpc.insecure_channel(os.environ["BATON_OPS"])
-        self.reflection = ProtoReflectionDescriptorDatabase(self.channel)
-        self.service = descriptor_pool.DescriptorPool(self.reflection).FindServiceByName(SERVICE)
+        self.client = Client(os.environ["BATON_OPS"])
+        self.call = self.client.call
 
     def tearDown(self):
-        self.channel.close()
-
-    def call(self, name, **fields):
-        """Calls by what reflection said of the call; returns one answer, or an iterator of them."""
-        method = self.service.methods_by_name[name]
-        ask, answer = (message_factory.GetMessageClass(it) for it in (method.input_type, method.output_type))
-        kind = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
-        stub = kind(f"/{SERVICE}/{name}", ask.SerializeToString, answer.FromString)
-        return stub(ask(**fields), timeout=20)
+        self.client.close()
 
     def test_the_service_describes_itself(self):
-        self.assertIn(SERVICE, self.reflection.get_services())
-        self.assertEqual(set(self.service.methods_by_name), CALLS)
+        self.assertIn(SERVICE, self.client.reflection.get_services())
+        self.assertEqual(set(self.client.service.methods_by_name), CALLS)
 
     def test_the_process_is_healthy(self):
-        stub = health_pb2_grpc.HealthStub(self.channel)
+        stub = health_pb2_grpc.HealthStub(self.client.channel)
         answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=20)
         self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
 
@@ -62,14 +51,14 @@ class Admin(unittest.TestCase):
         with self.assertRaises(grpc.RpcError) as refused:
             self.call("DrainWorker", worker="decode-1")
         self.assertEqual(refused.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
-        state = self.service.file.enum_types_by_name["WorkerState"].values_by_name
+        is_drained = self.client.value("WorkerState", "WORKER_STATE_DRAINED")
         self.call("DrainWorker", worker="decode-1", force=True)
         until, drained = time.monotonic() + PATIENCE_S, None
-        while drained != state["WORKER_STATE_DRAINED"].number:
+        while drained != is_drained:
             self.assertLess(time.monotonic(), until, "it is drained")
             (drained,) = (it.state for it in self.call("ListWorkers").workers if it.name == "decode-1")
         back = self.call("UndrainWorker", worker="decode-1")
-        self.assertEqual(back.state, state["WORKER_STATE_SERVING"].number)
+        self.assertEqual(back.state, self.client.value("WorkerState", "WORKER_STATE_SERVING"))
 
     def test_who_is_unknown_is_told_who_is_there(self):
         with self.assertRaises(grpc.RpcError) as refused:
