@@ -142,8 +142,16 @@ impl KvPart {
     /// Tells parts apart that two ends must not mix.
     pub fn fingerprint(self) -> u32 {
         let mut hasher = blake3::Hasher::new();
-        let sections = self.sections.into_iter().flat_map(|section| [section.numbers as u64, section.group as u64]);
-        for word in [self.bytes as u64, self.dtype as u64, self.encoding as u64].into_iter().chain(sections) {
+        let of = |section: Section| [section.numbers as u64, section.group as u64];
+        let formats = [self.dtype as u64, self.encoding as u64];
+        let words: Vec<u64> = match self.sections {
+            // Release 0.2.0 has parts of one section alone, and these words of them.
+            [one, Section { numbers: 0, .. }] if one.numbers > 0 => formats.into_iter().chain(of(one)).collect(),
+            sections => {
+                [self.bytes as u64].into_iter().chain(formats).chain(sections.into_iter().flat_map(of)).collect()
+            }
+        };
+        for word in words {
             hasher.update(&word.to_le_bytes());
         }
         u32::from_le_bytes(hasher.finalize().as_bytes()[..4].try_into().expect("a digest has 32 bytes"))

@@ -28,11 +28,15 @@ pub use shard::Shard;
 use crate::encoding::{Encoding, KvPart};
 use std::ops::{Deref, Range};
 
-/// Version of the layout; part of every fingerprint, and of what tiers outlive a process with.
+/// Version of the layout; part of what tiers outlive a process with, and of the fingerprint of every layout that
+/// [`PLAIN_VERSION`] does not have.
 ///
 /// 2: keys and values have widths of their own, latents and states are kinds, the rank's shard is told apart from the
 /// model. 1: heads of one width.
 pub const LAYOUT_VERSION: u32 = 2;
+/// Version in the fingerprint of a layout that has only heads of one width. Its records have the bytes that they had in
+/// version 1, so workers of release 0.2.0 read them.
+const PLAIN_VERSION: u32 = 1;
 
 /// Smallest layer slice that is worth a read of its own, in bytes.
 pub const SLICE_BYTES_MIN: usize = 16 * 1024;
@@ -172,8 +176,11 @@ impl KvLayout {
     }
 
     /// Tells records apart that must not be taken for each other: by the model's fingerprint, and by what the rank
-    /// holds of it. Equal on every machine for equal layouts.
+    /// holds of it, unless that is all. Equal on every machine for equal layouts.
     pub fn records_fingerprint(&self) -> u64 {
+        if self.is_whole() {
+            return self.model.fingerprint();
+        }
         let shard = &self.shard;
         let heads = shard.heads.iter().flat_map(|heads| [heads.start.into(), heads.end.into()]);
         let layers = [shard.layers.start.into(), shard.layers.end.into()];

@@ -79,6 +79,14 @@ impl KvKind {
         }
     }
 
+    /// Returns what tells heads of one width apart, in words of a fingerprint of version 1. That has no other kinds.
+    pub(super) fn plain_words(self) -> Option<[u64; 2]> {
+        match self {
+            Self::Heads { heads, k_dim, v_dim } if k_dim == v_dim => Some([heads.into(), k_dim.into()]),
+            Self::Heads { .. } | Self::Latent { .. } | Self::State { .. } => None,
+        }
+    }
+
     /// Returns what tells the kind apart, in words of a fingerprint: as many for each kind.
     pub(super) fn words(self) -> [u64; 4] {
         match self {

@@ -1,6 +1,8 @@
 //! The cache shape of a whole model.
 
-use super::{BLOCK_TOKENS_DEFAULT, BLOCK_TOKENS_MAX, KvGroup, KvKind, LAYOUT_VERSION, SLICE_BYTES_MIN, digest};
+use super::{
+    BLOCK_TOKENS_DEFAULT, BLOCK_TOKENS_MAX, KvGroup, KvKind, LAYOUT_VERSION, PLAIN_VERSION, SLICE_BYTES_MIN, digest,
+};
 use crate::dtype::Dtype;
 use crate::encoding::Encoding;
 use serde::{Deserialize, Serialize};
@@ -48,13 +50,17 @@ impl ModelLayout {
     }
 
     /// Tells layouts apart that two workers must not mix, whatever each of their ranks holds. Equal on every machine
-    /// for equal layouts.
+    /// for equal layouts. A layout that version 1 has keeps the fingerprint that it had there.
     pub fn fingerprint(&self) -> u64 {
-        let head = [LAYOUT_VERSION.into(), self.block_tokens.into(), self.dtype as u64, self.encoding as u64];
+        let plain: Option<Vec<_>> = self.groups.iter().map(|group| group.kind.plain_words()).collect();
+        let version = if plain.is_some() { PLAIN_VERSION } else { LAYOUT_VERSION };
+        let head = [version.into(), self.block_tokens.into(), self.dtype as u64, self.encoding as u64];
         let of_group = |group: &KvGroup| {
             let layers = group.layers.iter().map(|&layer| layer.into());
             let window = group.reach().map_or(u64::MAX, u64::from);
-            let words: Vec<u64> = layers.chain(group.kind.words()).chain([window]).collect();
+            let kind = group.kind.plain_words().filter(|_| plain.is_some());
+            let kind = kind.map_or_else(|| group.kind.words().to_vec(), |words| words.to_vec());
+            let words: Vec<u64> = layers.chain(kind).chain([window]).collect();
             [group.layers.len() as u64].into_iter().chain(words)
         };
         digest(head.into_iter().chain(self.groups.iter().flat_map(of_group)))

@@ -194,6 +194,32 @@ fn a_rank_tells_its_records_from_those_of_others_and_agrees_on_the_model() {
     assert_eq!(KvLayout::of(model.clone(), few), None, "it does not speak of all groups");
 }
 
+/// What release 0.2.0 computes of these layouts: as long as it runs beside this one, these numbers stay.
+#[test]
+fn layouts_that_the_release_before_has_are_told_apart_as_there() {
+    let group = |layers: Vec<u16>, heads, dim, window| KvGroup { layers, kind: KvKind::of_heads(heads, dim), window };
+    let layout =
+        |block_tokens, dtype, encoding, groups| KvLayout::whole(ModelLayout { block_tokens, dtype, encoding, groups });
+    let windows = vec![group(vec![0, 2, 4], 1, 256, Some(512)), group(vec![1, 3, 5], 1, 256, None)];
+    let one = |layers: u16, heads, dim| vec![group((0..layers).collect(), heads, dim, None)];
+    for (layout, whole, part) in [
+        (layout(16, Dtype::Bf16, Encoding::Exact, one(32, 8, 128)), 0x3038_cd36_5f2b_cddf, 0x7951_dfd4),
+        (layout(64, Dtype::F16, Encoding::Int8, one(30, 3, 64)), 0xecef_f300_013b_7afd, 0xc99a_a143),
+        (layout(32, Dtype::F32, Encoding::Fp8, windows), 0x6f71_610d_ef43_9766, 0x32bc_0d04),
+    ] {
+        let found = (layout.fingerprint(), layout.records_fingerprint(), layout.part(0).fingerprint());
+        assert_eq!(found, (whole, whole, part), "{layout:?}");
+        // What that release does not have is nothing that it could take for its own.
+        let mut other = layout.model.clone();
+        other.groups.push(KvGroup { layers: vec![99], kind: KvKind::State { bytes: 8 }, window: None });
+        assert_ne!(other.fingerprint(), whole);
+        let KvKind::Heads { heads, k_dim, v_dim } = layout.groups[0].kind else { panic!("{layout:?}") };
+        let mut other = layout.model.clone();
+        other.groups[0].kind = KvKind::Heads { heads, k_dim: k_dim + 1, v_dim: v_dim - 1 };
+        assert_ne!(other.fingerprint(), whole);
+    }
+}
+
 #[test]
 fn blocks_are_made_large_for_the_smallest_slice_of_tokens() {
     let tokens = |kinds: &[KvKind]| {
