@@ -71,6 +71,35 @@ fn a_key_is_made_used_limited_and_revoked() {
     assert!(!server.log().contains(&one[6..]), "no key is logged");
 }
 
+/// What is cached for a tenant saves no other one any work, and costs it none: it computes as many tokens as if that
+/// were not there.
+#[test]
+fn a_tenant_computes_as_much_whatever_another_one_has_cached() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("keys.json");
+    let [first, second] = ["first", "second"].map(|tenant| keys(&file, &["add", "--tenant", tenant]).0);
+    let setting = format!("router.keys_file={}", file.display());
+    let server = Server::start(&["--model", MODEL, "--set", &setting]);
+    let asked = |key: &str, prompt: &str| {
+        server.settled();
+        let before = server.metrics().sum("baton_prefill_tokens_total", &[]);
+        let answer = ask(&server, key, json!({ "messages": [{ "role": "user", "content": prompt.repeat(20) }] }));
+        assert_eq!(answer.head.status, 200, "{}", answer.json());
+        server.settled();
+        (server.metrics().sum("baton_prefill_tokens_total", &[]) - before, answer.json()["usage"].clone())
+    };
+    // Each has asked before, so that all differ by the prompt alone.
+    [&first, &second].map(|key| asked(key, "Hello. "));
+    let [cached, other] = ["What is ownership? ", "What is borrowing? "];
+    let (alone, _) = asked(&second, other);
+    let (computed, usage) = asked(&first, cached);
+    let (again, _) = asked(&first, cached);
+    assert!(again < computed, "{again} of {computed}: the first tenant's prompt is cached");
+    assert_eq!(asked(&second, cached), (computed, usage), "the second one computes it as the first one did");
+    let (besides, _) = asked(&first, other);
+    assert_eq!(besides, alone, "and the other way round");
+}
+
 #[test]
 fn a_file_that_is_none_keeps_the_service_from_starting() {
     let folder = tempfile::tempdir().expect("a folder");

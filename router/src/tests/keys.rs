@@ -123,6 +123,27 @@ async fn tokens_of_prompts_and_answers_are_taken() {
 }
 
 #[tokio::test]
+async fn a_key_without_tokens_waits_until_some_come_back() {
+    let per_minute = 6;
+    let mut guarded = Guarded::new(|entry| entry.tokens_per_minute = per_minute).await;
+    let text = "A rule, and another one";
+    let head = guarded.answered(text).await;
+    assert_eq!(head.header("x-ratelimit-limit-tokens"), Some("6"));
+    let taken = tokens("Ownership is").len() + tokens(text).len();
+    let missing = u64::try_from(taken).expect("it is small").checked_sub(per_minute.into()).expect("all are taken");
+    let (head, body) = guarded.refused(Some("one")).await;
+    assert_eq!((head.status, code(&body)), (429, "rate_limit_exceeded"));
+    assert!(body["error"]["message"].as_str().is_some_and(|message| message.contains("tokens")), "{body}");
+    assert_eq!(head.header("x-ratelimit-remaining-tokens"), Some("0"));
+    // A token comes back every ten seconds.
+    let wait: u64 = head.header("retry-after").expect("a time").parse().expect("seconds");
+    assert!((1..=missing * 10 + 1).contains(&wait), "{wait} s for {missing} tokens");
+    let (_, metrics) = guarded.world.get("/metrics").await;
+    assert!(metrics.contains("baton_requests_total{outcome=\"limited\"}"), "it is no overload: {metrics}");
+    guarded.world.idle().await;
+}
+
+#[tokio::test]
 async fn requests_at_once_are_limited_until_one_ends() {
     let mut guarded = Guarded::new(|entry| entry.concurrent = 1).await;
     let mut http = guarded.client(Some("one")).await;
