@@ -9,6 +9,7 @@ mod tests;
 
 use crate::{Change, Key, Member};
 use domain::Incarnation;
+use domain::planted_bugs::{Bug, is};
 use std::collections::BTreeMap;
 
 /// Most workers of a directory. Further ones are left out, and are taken when there is room.
@@ -55,11 +56,11 @@ impl Table {
     pub fn handle(&mut self, sight: Sight) -> Vec<Change> {
         match sight {
             Sight::All { revision, members } => self.replace(revision, members),
-            Sight::Put { revision, member } if revision >= self.revision => {
+            Sight::Put { revision, member } if self.takes(revision) => {
                 self.revision = revision;
                 self.put(*member).into_iter().collect()
             }
-            Sight::Gone { revision, key } if revision >= self.revision => {
+            Sight::Gone { revision, key } if self.takes(revision) => {
                 self.revision = revision;
                 self.members.remove(&key).map(|_| Change::Left(key)).into_iter().collect()
             }
@@ -83,9 +84,15 @@ impl Table {
         self.left_out > 0 && self.members.len() < WORKERS_MAX
     }
 
+    /// Returns whether what is shown of a revision is not older than what was shown before.
+    fn takes(&self, revision: u64) -> bool {
+        revision >= self.revision || is(Bug::LateSightTaken)
+    }
+
     fn replace(&mut self, revision: u64, members: Vec<Member>) -> Vec<Change> {
         let mut now: BTreeMap<Key, Member> = members.into_iter().map(|member| (member.key.clone(), member)).collect();
         let gone: Vec<Key> = self.members.keys().filter(|key| !now.contains_key(key)).cloned().collect();
+        let gone = if is(Bug::UnlistedStay) { Vec::new() } else { gone };
         gone.iter().for_each(|key| drop(self.members.remove(key)));
         (self.revision, self.left_out) = (revision, 0);
         // Those that are listed keep their places.
@@ -98,7 +105,8 @@ impl Table {
     /// Takes a worker, unless it is an earlier life of one that is listed.
     fn put(&mut self, member: Member) -> Option<Change> {
         let listed = self.members.get(&member.key).and_then(incarnation);
-        if incarnation(&member).zip(listed).is_some_and(|(shown, listed)| shown < listed) {
+        let is_over = incarnation(&member).zip(listed).is_some_and(|(shown, listed)| shown < listed);
+        if is_over && !is(Bug::EarlierLifeListed) {
             return None;
         }
         self.take(member)

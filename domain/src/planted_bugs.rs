@@ -87,6 +87,12 @@ pub enum Bug {
     SuccessorRuns,
     /// The device is not told which blocks a prompt took over from the cache on its way.
     CaughtUpUntold,
+    /// What a directory shows late is taken as if it were new.
+    LateSightTaken,
+    /// An earlier life of a worker is taken for a later one, if a directory shows it as new.
+    EarlierLifeListed,
+    /// A worker stays listed that is missing when a directory shows all.
+    UnlistedStay,
 }
 
 #[cfg(feature = "planted")]

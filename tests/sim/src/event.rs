@@ -3,6 +3,7 @@
 
 use crate::disk::Move;
 use crate::session::{Direction, SessionKey};
+use discovery::Sight;
 use domain::session::Role;
 use domain::{Choice, RequestId, WorkerId};
 
@@ -31,6 +32,14 @@ pub(crate) enum Event {
     Frame { session: SessionKey, direction: Direction },
     /// A router tries to begin a session.
     Dial { router: RouterIndex, life: Life, worker: WorkerIndex },
+    /// A worker's call to be listed comes to the directory.
+    Register { worker: WorkerIndex, life: Life },
+    /// The lease of what is listed of a worker's life lapses.
+    Lapse { worker: WorkerIndex, life: Life },
+    /// The directory answers a router with all that is listed.
+    List { router: RouterIndex, life: Life },
+    /// Something that the directory showed comes to a router.
+    Sight { router: RouterIndex, life: Life, sight: Box<Sight> },
     /// A deadline of a router may have passed.
     Tick { router: RouterIndex, life: Life },
     /// A client's text holds a stop string.

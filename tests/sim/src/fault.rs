@@ -53,6 +53,14 @@ pub(crate) enum FaultKind {
     OperatorDrain,
     /// An operator changes the role of a worker, and changes it back.
     OperatorRole,
+    /// The directory shows things late and in another order.
+    DirectoryLags,
+    /// It shows things again.
+    DirectoryRepeats,
+    /// It does not list a worker that lives.
+    DirectoryForgets,
+    /// It lists a worker that never was, or one where it is not, or an earlier life of one.
+    DirectoryLies,
 }
 
 /// Those that hit a worker or its attempts in a step.
@@ -81,6 +89,10 @@ pub(crate) const OF_MESSAGES: [FaultKind; 3] =
 
 /// Those that an operator wants. They are drawn apart, so that all else of a seed is as it was without them.
 pub(crate) const OF_OPERATORS: [FaultKind; 2] = [FaultKind::OperatorDrain, FaultKind::OperatorRole];
+
+/// Those of the directory, drawn apart as well.
+pub(crate) const OF_DIRECTORY: [FaultKind; 4] =
+    [FaultKind::DirectoryLags, FaultKind::DirectoryRepeats, FaultKind::DirectoryForgets, FaultKind::DirectoryLies];
 
 /// A fault of a plan.
 #[derive(Clone, Debug)]
@@ -174,6 +186,16 @@ pub(crate) fn operators(random: &mut Random, theme: Theme, scenario: &Scenario, 
         Fault { kind, after: after.max(begins), step, lasts: random.millis(20, 900), beside: None }
     };
     (0..count).map(ask).collect()
+}
+
+/// What is wrong with the directory from a time on.
+pub(crate) fn directory(random: &mut Random, begins: Duration, hurts: Duration) -> Vec<Fault> {
+    let count = random.range(1, 6);
+    let fault = |_| {
+        let after = random.micros(begins.as_micros() as u64, hurts.as_micros() as u64);
+        Fault { kind: random.pick(&OF_DIRECTORY), after, step: None, lasts: random.millis(20, 900), beside: None }
+    };
+    (0..count).map(fault).collect()
 }
 
 /// The faults of a seed. Nothing goes wrong in one of twelve, or only what harms nobody.

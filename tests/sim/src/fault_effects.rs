@@ -1,7 +1,7 @@
 //! What faults do when they strike, and how they end.
 
 use crate::event::{Event, RouterIndex, WorkerIndex};
-use crate::fault::{Fault, FaultKind, OF_OPERATORS};
+use crate::fault::{Fault, FaultKind, OF_DIRECTORY, OF_OPERATORS};
 use crate::operators::LOOKS_AGAIN;
 use crate::process::Inmail;
 use crate::reach::Reached;
@@ -65,6 +65,7 @@ impl World {
         let everything = |_: &Self, _: RequestId| true;
         if kind != FaultKind::HangUp
             && !matches!(kind, FaultKind::RouterCrash | FaultKind::RouterStuck | FaultKind::FrameTwice)
+            && !OF_DIRECTORY.contains(&kind)
         {
             self.cover(kind, w, everything);
         }
@@ -135,6 +136,10 @@ impl World {
             FaultKind::MessageTwice => reach.push(Reach::Chaos(Chaos { twice: self.often(), ..Chaos::default() })),
             FaultKind::MessageDelay => reach.push(Reach::Chaos(Chaos { delay: self.often(), ..Chaos::default() })),
             FaultKind::OperatorDrain | FaultKind::OperatorRole => reach.push(Reach::Operated(w, kind)),
+            FaultKind::DirectoryLags
+            | FaultKind::DirectoryRepeats
+            | FaultKind::DirectoryForgets
+            | FaultKind::DirectoryLies => reach.extend(self.mistake(kind, number, w).map(Reach::Directory)),
             FaultKind::Deadline => {}
         }
         if !reach.is_empty() {
@@ -204,6 +209,7 @@ impl World {
             Reach::Blocked { from, to } if begins => self.blocked[from][to] += 1,
             Reach::Blocked { from, to } => self.blocked[from][to] -= 1,
             Reach::Operated(w, kind) => self.operate_on(w, kind, begins),
+            Reach::Directory(mistake) => self.mistaken(mistake, begins),
             Reach::Slow(w) => self.workers[w].slow = if begins { SLOW } else { 1 },
             Reach::Chaos(Chaos { loss, twice, delay }) => {
                 let chaos = &mut self.chaos;

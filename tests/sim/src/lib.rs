@@ -2,9 +2,9 @@
 //!
 //! A [`World`](world) holds routers and workers as their cores ([`placement::Placement`], [`worker::Machine`]) and
 //! stands in for everything around them: the network and its faults, processes that die, stand still and return,
-//! devices, reads of a peer's memory, disks that outlive their workers, clients. One seed draws the cluster, what
-//! is asked of it and what goes wrong; there is no thread and no clock in a world, so a seed always runs the same.
-//! Faults come in a phase that hurts; then all is healed, and everything that is still open must finish.
+//! devices, reads of a peer's memory, disks that outlive their workers, a directory of workers, clients. One seed draws
+//! the cluster, what is asked of it and what goes wrong; there is no thread and no clock in a world, so a seed always
+//! runs the same. Faults come in a phase that hurts; then all is healed, and everything that is still open must finish.
 //! `invariants` holds what must be so meanwhile, a file each.
 //!
 //! What is deliberately absent: sockets, HTTP, texts, and threads of workers, which tests with real processes
@@ -14,6 +14,7 @@
 mod caps;
 mod client;
 mod coverage;
+mod directory;
 mod disk;
 mod event;
 mod event_queue;
@@ -23,6 +24,7 @@ mod fault_effects;
 mod invariants;
 mod lease;
 mod limit;
+mod listing;
 mod operators;
 mod pool;
 mod process;
@@ -43,4 +45,4 @@ mod world;
 
 pub use coverage::Coverage;
 pub use invariants::{Law, Violation};
-pub use run::{Batch, Found, Outcome, Subset, replay, run_seed, run_seeds, shrink, trace_of};
+pub use run::{Batch, Fleet, Found, Outcome, Subset, replay, run_fleet, run_seed, run_seeds, shrink, trace_of};

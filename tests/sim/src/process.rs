@@ -3,10 +3,12 @@
 use crate::disk::Platter;
 use crate::event::{Life, WorkerIndex};
 use crate::invariants::{idle, line, quotas, sealed, waits};
+use crate::listing::Follower;
 use crate::operators::Duty;
 use crate::pool::Pool;
 use crate::session::SessionKey;
 use crate::shell::Shell;
+use discovery::Sight;
 use domain::plan::StepPlan;
 use domain::session::{Assignment, Role};
 use domain::{Epoch, ProgressWord, RequestId, Time, WorkerId};
@@ -153,6 +155,8 @@ pub(crate) enum RouterMail {
         counts: bool,
     },
     Ended(SessionKey),
+    /// `None`: all that is listed then.
+    Sight(Option<Sight>),
     Event(placement::Event),
 }
 
@@ -164,8 +168,11 @@ pub(crate) struct RouterLife {
     pub(crate) contexts: BTreeMap<WorkerIndex, u32>,
     /// Sessions that have not begun yet.
     pub(crate) dialling: BTreeMap<WorkerIndex, SessionKey>,
+    /// When it dials each worker next, or gives up what it dials.
+    pub(crate) dials: BTreeMap<WorkerIndex, Time>,
     /// Waits before it dials again.
     pub(crate) back_off: BTreeMap<WorkerIndex, Duration>,
+    pub(crate) follower: Follower,
     pub(crate) inbox: VecDeque<RouterMail>,
     pub(crate) stuck: bool,
     /// When its next tick was entered.

@@ -56,6 +56,18 @@ pub(crate) enum Reached {
     EarlyRow,
     /// So many did that the attempt was given up.
     EarlyRowsMax,
+    /// A router was shown something after what came later.
+    SightLate,
+    /// It was shown the same again.
+    SightAgain,
+    /// It was shown an earlier life of a worker that is listed, as if that were new.
+    EarlierLifeShown,
+    /// A request was given to a worker that is not listed any more.
+    UnlistedServes,
+    /// Another worker was where a router dialed one.
+    AnotherFound,
+    /// A worker that never was had been dialed, and was forgotten.
+    InventedForgotten,
 }
 
 impl Reached {
@@ -87,6 +99,12 @@ impl Reached {
             Reached::RouterWaits,
             Reached::EarlyRow,
             Reached::EarlyRowsMax,
+            Reached::SightLate,
+            Reached::SightAgain,
+            Reached::EarlierLifeShown,
+            Reached::UnlistedServes,
+            Reached::AnotherFound,
+            Reached::InventedForgotten,
         ])
     }
 

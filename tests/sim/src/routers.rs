@@ -4,12 +4,13 @@ use crate::client::Outcome;
 use crate::event::{Event, Life, RouterIndex, WorkerIndex};
 use crate::fault::FaultKind;
 use crate::invariants::{ends, epochs, needless, patience, refusals, text, tokens, turn};
+use crate::listing::Follower;
 use crate::process::{Inmail, RouterLife, RouterMail};
 use crate::reach::Reached;
 use crate::session::{Direction, Frame, Session, SessionKey, Way};
 use crate::world::World;
 use domain::session::{Assignment, FromWorker, PeerAddress, PeerInfo, Submit, ToWorker};
-use domain::{End, Ender, Incarnation};
+use domain::{End, Ender, Incarnation, Time};
 use placement::{Command, EARLY_ROWS_MAX, Placement, PlacementConfig, Rates};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -50,16 +51,15 @@ impl World {
             links: BTreeMap::new(),
             contexts: BTreeMap::new(),
             dialling: BTreeMap::new(),
+            dials: BTreeMap::new(),
             back_off: BTreeMap::new(),
+            follower: Follower::default(),
             inbox: VecDeque::new(),
             stuck: false,
             ticks: None,
         });
         self.trace.note(self.now, || format!("router {r} begins its life {life}"));
-        for worker in 0..self.workers.len() {
-            let at = self.now + self.random.micros(0, 5000);
-            self.agenda.enter(at, Event::Dial { router: r, life, worker });
-        }
+        self.find_workers(r);
     }
 
     /// A router dies, and with it what its clients asked.
@@ -85,23 +85,26 @@ impl World {
         if self.routers[r].life != life {
             return;
         }
+        let now = self.now;
         let Some(alive) = &mut self.routers[r].alive else { return };
-        if alive.links.contains_key(&w) {
+        if alive.links.contains_key(&w) || alive.dials.get(&w) != Some(&now) {
             return;
         }
         if let Some(key) = alive.dialling.remove(&w) {
             self.end_of_router(key, true);
         }
-        let (from, to) = (self.router_process(r), self.worker_process(w));
-        let reached = self.workers[w].alive.is_some() && !self.is_blocked(from, to) && !self.is_blocked(to, from);
-        if !reached || self.routers[r].alive.as_ref().is_some_and(|alive| alive.stuck) {
+        let Some(there) = self.found_at(r, w).filter(|&there| self.reaches(r, there)) else {
+            return self.dial_later(r, w);
+        };
+        if self.routers[r].alive.as_ref().is_some_and(|alive| alive.stuck) {
             return self.dial_later(r, w);
         }
         self.session_keys += 1;
         let key = self.session_keys;
         let session = Session {
             router: (r, life),
-            worker: (w, self.workers[w].life),
+            worker: (there, self.workers[there].life),
+            sought: w,
             id: SessionId(0),
             ended: Arc::new(AtomicBool::new(false)),
             to_worker: Way::default(),
@@ -112,17 +115,33 @@ impl World {
         self.sessions.insert(key, session);
         let Some(alive) = &mut self.routers[r].alive else { return };
         alive.dialling.insert(w, key);
-        self.agenda.enter(self.now + DIAL_MAX, Event::Dial { router: r, life, worker: w });
+        self.dial_at(r, w, self.now + DIAL_MAX);
         self.send_frame(key, Direction::ToWorker, Frame::Hello);
     }
 
+    /// A router dials a worker after a while, if that is listed still.
     fn dial_later(&mut self, r: RouterIndex, w: WorkerIndex) {
-        let life = self.routers[r].life;
+        if !self.is_listed(r, w) {
+            return self.forget(r, w);
+        }
         let Some(alive) = &mut self.routers[r].alive else { return };
         let wait = alive.back_off.entry(w).or_insert(BACK_OFF);
         let at = self.now + *wait;
         *wait = (*wait * 2).min(BACK_OFF_MAX);
+        self.dial_at(r, w, at);
+    }
+
+    /// A router dials a worker then, and not at another time.
+    pub(crate) fn dial_at(&mut self, r: RouterIndex, w: WorkerIndex, at: Time) {
+        let life = self.routers[r].life;
+        let Some(alive) = &mut self.routers[r].alive else { return };
+        alive.dials.insert(w, at);
         self.agenda.enter(at, Event::Dial { router: r, life, worker: w });
+    }
+
+    fn reaches(&self, r: RouterIndex, w: WorkerIndex) -> bool {
+        let (from, to) = (self.router_process(r), self.worker_process(w));
+        self.workers[w].alive.is_some() && !self.is_blocked(from, to) && !self.is_blocked(to, from)
     }
 
     /// The worker's end of a session is gone.
@@ -155,6 +174,7 @@ impl World {
     pub(crate) fn send_frame(&mut self, key: SessionKey, direction: Direction, frame: Frame) {
         let latency = self.latency();
         let Some(session) = self.sessions.get_mut(&key) else { return };
+        self.frames += 1;
         let way = session.way(direction);
         way.last = way.last.max(self.now + latency);
         way.frames.push_back(frame);
@@ -271,7 +291,7 @@ impl World {
                     return self.worker_down(r, w);
                 }
                 let Some(session) = self.sessions.get(&key) else { return };
-                let w = session.worker.0;
+                let w = session.sought;
                 let Some(alive) = &mut self.routers[r].alive else { return };
                 if alive.dialling.get(&w) == Some(&key) {
                     alive.dialling.remove(&w);
@@ -279,6 +299,7 @@ impl World {
                     self.dial_later(r, w);
                 }
             }
+            RouterMail::Sight(sight) => self.follow(r, sight),
             RouterMail::Event(event) => self.place(r, event),
         }
     }
@@ -310,13 +331,20 @@ impl World {
 
     fn hello(&mut self, r: RouterIndex, key: SessionKey) {
         let Some(session) = self.sessions.get(&key) else { return };
-        let (w, life) = session.worker;
+        let ((w, life), sought) = (session.worker, session.sought);
         let Some(alive) = &mut self.routers[r].alive else { return };
-        if alive.dialling.get(&w) != Some(&key) {
+        if alive.dialling.get(&sought) != Some(&key) {
             return;
         }
-        alive.dialling.remove(&w);
+        alive.dialling.remove(&sought);
+        if sought != w {
+            self.trace.note(self.now, || format!("router {r} dialed w{sought} and refuses w{w}"));
+            self.coverage.reach(Reached::AnotherFound);
+            self.end_of_router(key, true);
+            return self.dial_later(r, sought);
+        }
         alive.back_off.remove(&w);
+        alive.dials.remove(&w);
         alive.links.insert(w, key);
         let worker = &self.workers[w];
         let context = worker.alive.as_ref().map_or(0, |alive| alive.context);
@@ -403,6 +431,9 @@ impl World {
                     && let Some(client) = self.clients.get_mut(&submit.request)
                 {
                     client.epoch = submit.epoch;
+                }
+                if matches!(message, ToWorker::Submit(_)) && !self.is_listed(r, w) {
+                    self.coverage.reach(Reached::UnlistedServes);
                 }
                 let key = self.routers[r].alive.as_ref().and_then(|alive| alive.links.get(&w).copied());
                 let Some(key) = key else { return };

@@ -81,6 +81,33 @@ pub fn trace_of(seed: u64) -> Vec<String> {
     }
 }
 
+/// What a worker of a large cluster costs.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// The law that was broken, if any.
+    pub violation: Option<Violation>,
+    /// What the directory showed a router, for each worker.
+    pub sights: f64,
+    /// Frames of sessions, both ways, for each worker.
+    pub frames: f64,
+    /// Workers that a router lists when all is over.
+    pub listed: usize,
+}
+
+/// Runs a cluster of so many workers, whose directory is wrong for a while.
+pub fn run_fleet(workers: usize) -> Fleet {
+    let mut world = World::new(Scenario::fleet(workers), Trace::Off);
+    world.run();
+    let per_worker = |count: u64| count as f64 / workers as f64;
+    let alive = world.routers[0].alive.as_ref();
+    Fleet {
+        sights: per_worker(world.discovery.as_ref().map_or(0, |discovery| discovery.sent)),
+        frames: per_worker(world.frames),
+        listed: alive.map_or(0, |alive| alive.follower.known.len()),
+        violation: world.violation.take(),
+    }
+}
+
 /// Runs seeds on so many threads, until one violates something.
 pub fn run_seeds(seeds: Range<u64>, threads: usize) -> Batch {
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));

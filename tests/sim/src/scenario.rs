@@ -1,8 +1,9 @@
 //! What a seed draws before anything runs: the cluster, its settings, what is asked of it, and what will go wrong.
 
 use crate::caps::Caps;
+use crate::directory::Listings;
 use crate::disk::Disks;
-use crate::fault::{self, Fault, Theme};
+use crate::fault::{self, Fault, OF_DIRECTORY, Theme};
 use crate::random::Random;
 use crate::tenants::Tenants;
 use domain::{
@@ -39,6 +40,8 @@ pub(crate) struct Scenario {
     /// Every worker has a disk tier, or none has.
     pub(crate) disks: Option<Disks>,
     pub(crate) tenants: Tenants,
+    /// Routers follow a directory of workers; none: they have a list of all.
+    pub(crate) listings: Option<Listings>,
     /// How fast cards are, beside the preset's.
     pub(crate) speed: f64,
     pub(crate) policy: HandoffPolicy,
@@ -93,6 +96,10 @@ pub(crate) struct Ask {
 
 impl Scenario {
     pub(crate) fn draw(seed: u64) -> Self {
+        Self::draw_without_directory(seed).listed(&mut Random::new(seed, 13))
+    }
+
+    fn draw_without_directory(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
         let random = &mut random;
         let layout = layout(random, &mut Random::new(seed, 12));
@@ -161,6 +168,7 @@ impl Scenario {
             steps_in_flight: if Random::new(seed, 11).chance(800) { 2 } else { 1 },
             disks,
             tenants,
+            listings: None,
             // A crowd is served in the end.
             speed: random.pick(&[0.05, 0.2, 1.0f64]).max(if crowded { 0.2 } else { 0.0 }),
             policy: if theme == Theme::Restarts || random.chance(700) {
@@ -264,6 +272,43 @@ impl Scenario {
         self
     }
 
+    /// The same where routers follow a directory, in every second world. That may be wrong: where nothing else is, no
+    /// request notices it.
+    fn listed(mut self, random: &mut Random) -> Self {
+        if random.chance(500) || self.hurts == FAR_AHEAD_HURTS {
+            return self;
+        }
+        self.listings = Some(Listings::draw(random));
+        if random.chance(700) {
+            self.is_harmless = self.is_harmless();
+            let begins = if self.is_harmless { CALM_BEGINS } else { Duration::ZERO };
+            self.faults.extend(fault::directory(random, begins, self.hurts));
+        }
+        self
+    }
+
+    /// A large cluster whose directory forgets, lies, lags and repeats itself, and in which nothing else goes wrong.
+    pub(crate) fn fleet(workers: usize) -> Self {
+        let random = &mut Random::new(workers as u64, 15);
+        let drawn = Self::draw_without_directory(FLEET_SEED);
+        let kinds = OF_DIRECTORY.into_iter().cycle().take(FLEET_FAULTS).zip(0..);
+        let fault = |(kind, number)| {
+            let after = CALM_BEGINS + (FLEET_HURTS - CALM_BEGINS) * number / FLEET_FAULTS as u32;
+            Fault { kind, after, step: None, lasts: FLEET_HURTS / 8, beside: None }
+        };
+        let (prefill, decode) = (workers / 2, workers - workers / 2);
+        let mut asks = drawn.asks.clone();
+        asks.truncate(FLEET_ASKS);
+        asks.iter_mut().for_each(|ask| (ask.at, ask.router) = (ask.at.min(FLEET_HURTS / 2), 0));
+        let scenario =
+            Self { routers: 1, prefill, decode, asks, disks: None, poison: None, hurts: FLEET_HURTS, ..drawn };
+        let scenario = Self { faults: Vec::new(), ..scenario }.calm(random);
+        let listings = Some(Listings::draw(random));
+        let (heartbeat, silence_max) = (FLEET_HEARTBEAT, FLEET_HEARTBEAT * 4);
+        let faults = kinds.map(fault).collect();
+        Self { listings, heartbeat, silence_max, faults, is_harmless: true, ..scenario }
+    }
+
     /// A worker whose loop had no turn for longer than this stood still.
     pub(crate) fn stood_still(&self) -> Duration {
         self.silence_max / 2
@@ -315,6 +360,12 @@ const CALM_BEGINS: Duration = Duration::from_millis(100);
 /// Tokens that are far more than may wait at a router for one before them, and time enough for them.
 const FAR_AHEAD: u32 = 330;
 const FAR_AHEAD_HURTS: Duration = Duration::from_millis(2500);
+/// What a large cluster asks of, and how long its directory is wrong.
+const FLEET_SEED: u64 = 1;
+const FLEET_ASKS: usize = 8;
+const FLEET_FAULTS: usize = 8;
+const FLEET_HURTS: Duration = Duration::from_secs(1);
+const FLEET_HEARTBEAT: Duration = Duration::from_millis(250);
 /// Requests that such a world has room for.
 const CALM_WAITING_MAX: u32 = 256;
 /// What a pause lacks of what others wait for.

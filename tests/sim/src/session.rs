@@ -46,6 +46,8 @@ pub(crate) struct Way {
 pub(crate) struct Session {
     pub(crate) router: (RouterIndex, Life),
     pub(crate) worker: (WorkerIndex, Life),
+    /// The worker that the router dialed. Another one may be there.
+    pub(crate) sought: WorkerIndex,
     /// Its name at the worker.
     pub(crate) id: SessionId,
     /// What tells the worker that the router's end is gone.

@@ -114,6 +114,7 @@ impl World {
         });
         self.trace.note(self.now, || format!("w{w} begins its life {life}"));
         self.wake_at(w, self.now);
+        self.register_later(w);
     }
 
     /// A worker dies with its memory. `told`: the other ends of its sessions see it.
@@ -124,6 +125,7 @@ impl World {
         // The machine is not to say its last words.
         dead.session_keys.clear();
         drop(dead);
+        self.lapse_later(w);
         self.reads.retain(|_, read| read.reader != (w, life));
         let read: Vec<_> = self.reads.iter().filter(|(_, read)| read.owner == (w, life)).map(|(&key, _)| key).collect();
         read.into_iter().for_each(|key| self.fail_read(key));
@@ -235,6 +237,7 @@ impl World {
         self.trace.note(self.now, || format!("w{w} ends"));
         alive.machine.end();
         self.obey(w, None);
+        self.unlist(w, self.workers[w].life);
         self.kill_worker(w, true);
         let process = self.worker_process(w);
         let at = self.now + self.random.millis(5, 300);

@@ -9,6 +9,7 @@ use crate::expected::Expected;
 use crate::fault::FaultKind;
 use crate::invariants::{self, Law, Violation};
 use crate::lease::Leases;
+use crate::listing::{Discovery, Mistake};
 use crate::operators::Duty;
 use crate::process::{Inmail, Router, Worker};
 use crate::random::Random;
@@ -77,8 +78,12 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
     pub(crate) events: u64,
+    /// Frames of sessions that were sent.
+    pub(crate) frames: u64,
     /// The longest step of any device so far.
     pub(crate) longest_step: Duration,
+    /// None: routers have a list of all workers.
+    pub(crate) discovery: Option<Discovery>,
 }
 
 /// Something that a fault changed and that its end undoes.
@@ -93,6 +98,8 @@ pub(crate) enum Reach {
     Repeats(SessionKey),
     /// What an operator asked of a worker.
     Operated(WorkerIndex, FaultKind),
+    /// What the directory is wrong about.
+    Directory(Mistake),
 }
 
 impl World {
@@ -137,7 +144,9 @@ impl World {
             trace,
             violation: None,
             events: 0,
+            frames: 0,
             longest_step: Duration::ZERO,
+            discovery: scenario.listings.map(|listings| Discovery::new(listings, scenario.seed)),
             scenario,
         }
     }
@@ -193,6 +202,10 @@ impl World {
             Event::Peer { from, to, bytes } => self.mail_now(to, crate::process::Inmail::Peer(from, bytes)),
             Event::Frame { session, direction } => self.frame(session, direction),
             Event::Dial { router, life, worker } => self.dial(router, life, worker),
+            Event::Register { worker, life } => self.register(worker, life),
+            Event::Lapse { worker, life } => self.unlist(worker, life),
+            Event::List { router, life } => self.shown(router, life, None),
+            Event::Sight { router, life, sight } => self.shown(router, life, Some(*sight)),
             Event::Tick { router, life } => self.tick(router, life),
             Event::StopString { router, life, request, choice } => self.stop_choice(router, life, request, choice),
             Event::Piece { read } => self.piece(read),
@@ -241,6 +254,7 @@ impl World {
                 self.agenda.enter(self.now + Duration::from_millis(50), Event::DrainDeadline { worker, life });
             }
         }
+        self.directory_heals();
         self.operators_undo_later();
         self.agenda.enter(self.now + self.scenario.silence_max * 2 + SETTLES, Event::Probe);
     }

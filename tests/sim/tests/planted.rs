@@ -16,6 +16,7 @@ const SEEDS_MAX: u64 = 8000;
 const ANSWER: &str = "a release is answered as it should be";
 const LEASE_ENDS: &str = "a lease ends by its own release, lapse or withdrawal";
 const REUSE: &str = "no reuse under a live lease";
+const LISTING: &str = "what is shown late, twice or wrongly lists no worker twice and none that is over";
 const SEALED: &str = "a sealed block holds what its tokens demand";
 
 const IN_LINE: &str = "who came earlier is not overtaken";
@@ -235,7 +236,7 @@ fn what_was_computed_behind_the_end_is_told() {
 
 #[test]
 fn a_row_of_a_cancelled_sequence_counts() {
-    check(Bug::ClosedRowCounts, &[SEALED]);
+    check(Bug::ClosedRowCounts, &[SEALED, "memory is bounded"]);
 }
 
 #[test]
@@ -245,10 +246,25 @@ fn a_block_is_sealed_when_its_step_is_planned() {
 
 #[test]
 fn the_step_behind_one_that_failed_runs() {
-    check(Bug::SuccessorRuns, &[SEALED]);
+    check(Bug::SuccessorRuns, &[SEALED, "the text of an undisturbed run"]);
 }
 
 #[test]
 fn the_device_is_not_told_what_a_prompt_took_over() {
     check(Bug::CaughtUpUntold, &["the text of an undisturbed run", PLANS, SEALED]);
+}
+
+#[test]
+fn what_a_directory_shows_late_is_taken() {
+    check(Bug::LateSightTaken, &[LISTING]);
+}
+
+#[test]
+fn an_earlier_life_is_listed() {
+    check(Bug::EarlierLifeListed, &[LISTING]);
+}
+
+#[test]
+fn what_a_directory_lists_no_more_is_dialed_for_ever() {
+    check(Bug::UnlistedStay, &[FINISHES]);
 }

@@ -1,6 +1,6 @@
 //! After all faults are over everything finishes: every request has ended, and nothing is left of any.
 
-use super::operator;
+use super::{listing, operator};
 use crate::operators::Duty;
 use crate::world::World;
 
@@ -54,5 +54,6 @@ pub(crate) fn check(world: &World) -> Result<(), String> {
             return Err(format!("w{w} has messages that no session takes"));
         }
     }
+    listing::healed(world)?;
     if world.reads.is_empty() { Ok(()) } else { Err(format!("{} reads are not ended", world.reads.len())) }
 }

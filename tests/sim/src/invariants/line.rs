@@ -11,8 +11,8 @@
 use crate::event::WorkerIndex;
 use crate::process::WorkerLife;
 use crate::world::World;
-use domain::{Choice, SeqKey, Time};
-use kv_manager::FetchState;
+use domain::{Choice, KvGroup, KvLayout, SeqKey, Time};
+use kv_manager::{FetchState, GroupStats};
 use scheduler::SchedulerConfig;
 use std::collections::BTreeMap;
 use worker::{FetchKind, PROMPT};
@@ -59,7 +59,7 @@ impl Stand {
 
 /// Looks at a worker that had its turn.
 pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
-    let (now, scheduler) = (world.now, world.scenario.scheduler);
+    let (now, scheduler, layout) = (world.now, world.scenario.scheduler, &world.scenario.layout);
     let Some(alive) = &mut world.workers[w].alive else { return Ok(()) };
     let before = std::mem::take(&mut alive.line);
     alive.line = stands(alive, now, &before);
@@ -78,7 +78,8 @@ pub(crate) fn check(world: &mut World, w: WorkerIndex) -> Result<(), String> {
             !stand.loads && earlier && waited
         });
         let earlier: Vec<_> = earlier.collect();
-        let left = new.handoff && leaves_room(alive, now, &scheduler, earlier.iter().map(|(_, stand, _)| *stand));
+        let left =
+            new.handoff && leaves_room(alive, now, &scheduler, layout, earlier.iter().map(|(_, stand, _)| *stand));
         // Of handoffs none passes another one.
         if let Some((other, stand, since)) = earlier.iter().find(|(_, stand, _)| !left || stand.handoff) {
             return Err(format!("{key} gets room, and {other} waits since {since}: {stand:?}, {new:?}"));
@@ -92,18 +93,31 @@ fn leaves_room<'a>(
     alive: &WorkerLife,
     now: Time,
     scheduler: &SchedulerConfig,
-    waiting: impl Iterator<Item = &'a Stand>,
+    layout: &KvLayout,
+    waiting: impl Iterator<Item = &'a Stand> + Clone,
 ) -> bool {
-    let (blocks, places) = waiting.fold((0, 0), |(blocks, places), stand| {
-        (blocks + stand.tokens.div_ceil(scheduler.block_tokens), places + stand.places)
-    });
+    let places: u32 = waiting.clone().map(|stand| stand.places).sum();
+    let blocks = |group: &KvGroup| -> u32 {
+        let most = most_blocks(group, scheduler);
+        waiting.clone().map(|stand| stand.tokens.div_ceil(scheduler.block_tokens).min(most)).sum()
+    };
     // A step that began in the same turn, or waits to begin, may have taken a block for each of its sequences.
     let began = alive.running.as_ref().filter(|step| step.begin == now).map_or(0, |step| step.plan.spans.len());
     let waits: usize = alive.shell.notes().submitted.iter().map(|plan| plan.spans.len()).sum();
     let grown = (began + waits) as u32;
-    let available = alive.machine.core().kv.stats().iter().map(|stats| stats.available()).min().unwrap_or(0);
+    let stats = alive.machine.core().kv.stats();
+    let has_room = |(group, stats): (&KvGroup, &GroupStats)| blocks(group) <= stats.available() + grown;
     let taken: u32 = alive.line.values().filter(|stand| stand.waits.is_none()).map(|stand| stand.places).sum();
-    blocks <= available + grown && taken + places <= scheduler.running_max
+    layout.groups.iter().zip(&stats).all(has_room) && taken + places <= scheduler.running_max
+}
+
+/// The most blocks that a prompt has of a group at once: of one with a window, that of its last tokens and that of the
+/// chunk in progress.
+fn most_blocks(group: &KvGroup, scheduler: &SchedulerConfig) -> u32 {
+    let size = scheduler.block_tokens;
+    group
+        .reach()
+        .map_or(u32::MAX, |window| 2 * ((window - 1).div_ceil(size) + 1) + scheduler.chunk_tokens.div_ceil(size))
 }
 
 fn stands(alive: &WorkerLife, now: Time, before: &Line) -> Line {

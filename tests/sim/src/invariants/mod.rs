@@ -12,6 +12,7 @@ pub(crate) mod finish;
 pub(crate) mod idle;
 pub(crate) mod leases;
 pub(crate) mod line;
+pub(crate) mod listing;
 pub(crate) mod needless;
 pub(crate) mod operator;
 pub(crate) mod patience;
