@@ -8,7 +8,7 @@ mod prefixes;
 mod settings;
 
 pub(crate) use self::access::Access;
-pub(crate) use self::admin::{AdminArgs, AdminCommand, WorkerRole};
+pub(crate) use self::admin::{AdminArgs, AdminCommand, Watched, WorkerRole};
 pub(crate) use self::prefixes::PrefixArgs;
 pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
 pub(crate) use settings::{Router, Serve, Worker};

@@ -8,6 +8,7 @@ use crate::server::{Server, baton, drained, ended, until};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 
 /// Flags of workers that compute in no time.
 const SIM: [&str; 4] = ["--device", "sim", "--set", "sim.speed_percent=0"];
@@ -265,6 +266,7 @@ fn what_is_cached_is_dropped_and_what_runs_is_watched() {
     let seen: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
     assert_eq!((status, seen.len()), (Some(0), 2), "{error}");
     assert!(seen.iter().all(|seen| seen["workers"].as_array().map(Vec::len) == Some(2)), "{out}");
+    watched_on_a_terminal(ops);
     drop(stream);
 
     let before = done(ops, &["log"])["filter"].clone();
@@ -276,10 +278,31 @@ fn what_is_cached_is_dropped_and_what_runs_is_watched() {
     assert!(refused(ops, &["log", "loud"], 2).contains("neither a level"));
 }
 
+/// On a terminal each look replaces the one before.
+fn watched_on_a_terminal(ops: SocketAddr) {
+    let watch = format!("--server http://{ops} watch --every-ms 100 --count 3 --show workers,lanes,models");
+    let command = format!("{} admin {watch}", env!("CARGO_BIN_EXE_baton"));
+    // It gives the command a terminal (util-linux).
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &command, "/dev/null"]).stdin(Stdio::null());
+    let shown = match script.output() {
+        Ok(shown) => shown,
+        Err(error) => return eprintln!("skipped: script does not run ({error})"),
+    };
+    let text = String::from_utf8(shown.stdout).expect("UTF-8");
+    assert!(shown.status.success(), "{text}");
+    let looks: Vec<&str> = text.split("\x1b[H\x1b[J").collect();
+    assert_eq!((looks.len(), looks[0]), (4, ""), "{text:?}");
+    for look in &looks[1..] {
+        assert!(["BLOCKS USED", "READS FROM", "KV/TOKEN"].iter().all(|head| look.contains(head)), "{look}");
+        assert!(!look.contains("HIT RATE") && !look.contains("WAITS FOR"), "{look}");
+    }
+}
+
 #[test]
 fn callers_of_other_hosts_are_refused_without_the_key_of_an_operator() {
     let Some(address) = own_address() else {
-        eprintln!("this host has no address but loopback: nothing to see");
+        eprintln!("skipped: this host has no address but loopback");
         return;
     };
     let listen = format!("router.ops_listen={}", SocketAddr::new(address, 0));

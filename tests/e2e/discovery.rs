@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Of a worker's registration. A machine that stands still for seconds loses none.
 const LEASE_S: u64 = 6;
-/// How long etcd is away: longer than a lease.
-const AWAY: Duration = Duration::from_secs(LEASE_S + 2);
+/// How long etcd is away: ten leases.
+const AWAY: Duration = Duration::from_secs(LEASE_S * 10);
 
 /// Processes of one cluster, which know where etcd is.
 struct Found {

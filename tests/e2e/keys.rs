@@ -89,7 +89,9 @@ fn a_tenant_computes_as_much_whatever_another_one_has_cached() {
         (server.metrics().sum("baton_prefill_tokens_total", &[]) - before, answer.json()["usage"].clone())
     };
     // Each has asked before, so that all differ by the prompt alone.
-    [&first, &second].map(|key| asked(key, "Hello. "));
+    for key in [&first, &second] {
+        asked(key, "Hello. ");
+    }
     let [cached, other] = ["What is ownership? ", "What is borrowing? "];
     let (alone, _) = asked(&second, other);
     let (computed, usage) = asked(&first, cached);

@@ -151,8 +151,11 @@ pub(crate) enum AdminCommand {
         /// Also what this worker says of itself
         worker: Option<String>,
     },
-    /// Show workers and requests as they change: in place on a terminal, else one after the other.
+    /// Show workers, tiers and requests as they change: in place on a terminal, else one after the other.
     Watch {
+        /// What to show, with commas between
+        #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "workers,tiers,requests")]
+        show: Vec<Watched>,
         /// Time between two looks, 100 to 60000
         #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(100..=60_000))]
         every_ms: u32,
@@ -172,6 +175,21 @@ fn assignment(text: &str) -> Result<(String, String), NoAssignment> {
     let pair = text.split_once('=').filter(|(name, _)| !name.trim().is_empty());
     let pair = pair.map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
     pair.ok_or(NoAssignment)
+}
+
+/// A table that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Watched {
+    /// The workers.
+    Workers,
+    /// What their devices and tiers hold.
+    Tiers,
+    /// The lanes between them.
+    Lanes,
+    /// The models.
+    Models,
+    /// The open requests.
+    Requests,
 }
 
 /// What a worker is there for.

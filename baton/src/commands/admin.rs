@@ -27,7 +27,7 @@ pub(crate) fn admin(args: AdminArgs) -> Result<(), CommandError> {
         let client = connection::connect(&args).await?;
         let mut asked = Asked { client, server: args.server, json: args.json };
         match args.command {
-            AdminCommand::Watch { every_ms, count } => asked.watch(every_ms, count).await,
+            AdminCommand::Watch { show, every_ms, count } => asked.watch(&show, every_ms, count).await,
             AdminCommand::Pin { prefix, duration } => asked.prefix(Do::Pin(duration), prefix).await,
             AdminCommand::Unpin { prefix } => asked.prefix(Do::Unpin, prefix).await,
             AdminCommand::Park { prefix } => asked.prefix(Do::Park, prefix).await,

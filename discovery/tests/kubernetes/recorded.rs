@@ -1,5 +1,7 @@
 //! Traffic in the form in which Kubernetes 1.35 writes it, for pods of the Helm chart: a list in two pages, and a watch
 //! over the start of a third pod and the replacement of a second one.
+//!
+//! The files in `recorded` were composed after the API's documentation. They were not captured from a cluster.
 
 use super::*;
 use std::io::{BufRead, BufReader, Write};
