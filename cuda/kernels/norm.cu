@@ -61,9 +61,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         u32* pairs = (u32*)&r;
         if (weight != nullptr) {
 #pragma unroll
-            for (int pair = 0; pair < STEP / 2; pair++) {
-                float2 w = *(const float2*)(weight + i + 2 * pair);
-                pairs[pair] = ptx::round_bf16x2(low(pairs[pair]) * scale * w.x, high(pairs[pair]) * scale * w.y);
+            for (int half = 0; half < 2; half++) {
+                float4 w = *(const float4*)(weight + i + 4 * half);
+                u32* two = pairs + 2 * half;
+                two[0] = ptx::round_bf16x2(low(two[0]) * scale * w.x, high(two[0]) * scale * w.y);
+                two[1] = ptx::round_bf16x2(low(two[1]) * scale * w.z, high(two[1]) * scale * w.w);
             }
         }
         *(uint4*)(out + row + i) = r;

@@ -16,7 +16,7 @@ const HEADERS: &[(&str, &str)] =
 
 /// Options of all kernels. Without contraction the same formula has the same bits everywhere; the standard is that of
 /// the sources.
-const OPTIONS: &[&str] = &["--fmad=false", "--std=c++17", "--ptxas-options=-v"];
+pub const OPTIONS: &[&str] = &["--fmad=false", "--std=c++17", "--ptxas-options=-v"];
 
 /// Makes a source of a file in `kernels/`.
 macro_rules! source {
@@ -32,6 +32,20 @@ pub(crate) use source;
 
 /// Every source, for checks that compile all of them.
 pub const SOURCES: &[Source] = &[norm::SOURCE];
+
+/// A kernel that a step's time depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Hot {
+    /// The file of its source.
+    pub source: &'static str,
+    /// Its name.
+    pub kernel: &'static str,
+    /// Instructions that it must have on an H100: those it is fast by.
+    pub instructions: &'static [&'static str],
+}
+
+/// Hot kernels: they keep all of their registers, and have these instructions.
+pub const HOT: &[Hot] = &[Hot { source: "norm.cu", kernel: "add_norm", instructions: &["LDG.E.128"] }];
 
 /// A kernel cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
