@@ -20,7 +20,9 @@ pub struct Compiler {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// The library is not there.
-    #[error("libnvrtc is not there: install nvidia-cuda-nvrtc (PyPI) or cuda-nvrtc of CUDA 12.3 or later, and let LD_LIBRARY_PATH name its folder")]
+    #[error(
+        "libnvrtc is not there: install nvidia-cuda-nvrtc (PyPI) or cuda-nvrtc of CUDA 12.3 or later, and let LD_LIBRARY_PATH name its folder"
+    )]
     Missing,
     /// A source is at fault; it is ours.
     #[error("{name} does not compile for {architecture}: {log}")]

@@ -36,7 +36,8 @@ pub enum Missing {
 const DRIVER_WANTED: &str = "12.3";
 
 /// Calls that older drivers lack. The others are as old as the cards that the kernels run on.
-const LATE_SYMBOLS: [&str; 4] = ["cuLaunchKernelEx", "cuMemCreate", "cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"];
+const LATE_SYMBOLS: [&str; 4] =
+    ["cuLaunchKernelEx", "cuMemCreate", "cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"];
 
 impl Driver {
     /// Loads the driver's library and starts it. Errors: [`Missing`].
