@@ -95,7 +95,7 @@ pub(crate) struct Exported {
 const IN_HOST: u8 = 0;
 const IN_FILE: u8 = 1;
 const IN_DEVICE: u8 = 2;
-/// What was exported follows. Who connects for `Purpose::Devices` is told so alone.
+/// What was exported follows. Only a reader that connects for `Purpose::Devices` is told so.
 const IN_EXPORT: u8 = 3;
 
 impl Region {
