@@ -9,7 +9,7 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 BINARY = $(RELEASE)/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon cuda-emulator test-cuda test-cuda-gate fix-cuda-gate test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,11 +26,11 @@ build-tests: ## build all tests, and the binary that they start, with what tests
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --no-run
 
-test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
+test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-cuda test-cuda-gate test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not binary(etcd) and not package(fuzz)'
+	$(CARGO) nextest run --locked --release --workspace -E 'not binary(e2e) and not binary(etcd) and not package(fuzz) and not package(tests-cuda)'
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest python model
@@ -54,6 +54,28 @@ test-sim: build-tests ## whole clusters in virtual time, and bugs planted in the
 test-rdma: ## the lane over RDMA, by real verbs in a virtual machine with a Soft-RoCE device; takes root
 	@scripts/install-tools build rdma
 	tests/rdma/run
+
+# Where the emulator of CUDA is built.
+SIMT = $(or $(CARGO_TARGET_DIR),target)/simt
+# Where NVIDIA's compiler of kernels is installed.
+NVIDIA = $(abspath $(or $(CARGO_TARGET_DIR),target))/cuda/venv/lib/python3*/site-packages/nvidia/cu13
+CUDA_GATE = cd tests/cuda && libraries="$$(echo $(NVIDIA)/lib)" && LD_LIBRARY_PATH="$$libraries" PATH="$$PATH:$${libraries%lib}bin"
+
+cuda-emulator: ## build the emulator of CUDA into target/simt/lib: LD_LIBRARY_PATH=target/simt/lib baton serve --device cuda
+	@scripts/install-tools build
+	$(MAKE) --no-print-directory -C tests/cuda/simt OUT=$(abspath $(SIMT))/lib
+
+test-cuda: cuda-emulator ## the kernels and the device for NVIDIA cards, in an emulator
+	@scripts/install-tools build nextest
+	LD_LIBRARY_PATH=$(abspath $(SIMT))/lib $(CARGO) nextest run --locked --release --workspace -E 'package(tests-cuda)'
+
+test-cuda-gate: ## the kernels for NVIDIA cards, by NVIDIA's compiler: what they take of each card is a committed table
+	@scripts/install-tools build nextest cuda
+	$(CUDA_GATE) $(CARGO) nextest run --locked --release --workspace -E 'package(tests-cuda) and binary(gate)'
+
+fix-cuda-gate: ## write that table
+	@scripts/install-tools build nextest cuda
+	$(CUDA_GATE) WRITE_TABLE=1 $(CARGO) nextest run --locked --release --workspace -E 'package(tests-cuda) and binary(gate)'
 
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-neon: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu

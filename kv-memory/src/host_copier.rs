@@ -1,8 +1,14 @@
 //! The copier of memory that is the host's in truth: one thread for each direction.
 
-use crate::copier::{COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, Frame, PoolRange, Reply, SumOf, Ticket};
+use crate::copier::{
+    COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, FetchRange, Fetched, Frame, PoolRange, Reply,
+    SumOf, Ticket,
+};
 use crate::copy::{copy_racing, copy_racing_cached};
+use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use crate::encoding::{decode_parts, encode_parts};
+use crate::peer_mapping::PeerMapping;
+use crate::peer_memory::PeerMemory;
 use crate::writable_mapping::WritableMapping;
 use domain::KvPart;
 use std::io;
@@ -13,41 +19,50 @@ use threads::Doing;
 /// Bytes of the pool that are encoded or decoded at once, from a cache.
 const STEP_BYTES: usize = 16 << 10;
 
+/// The device that it copies for.
+pub(crate) const DEVICE: DeviceId = DeviceId(0);
+/// What drives that device.
+pub(crate) const KIND: DeviceKind = DeviceKind::Guarded;
+
 /// A copier of one pool. Its threads end when it is dropped, once what was ordered is done.
 pub(crate) struct HostCopier {
-    gathers: SyncSender<Ordered>,
-    scatters: SyncSender<Ordered>,
+    /// What leaves the pool.
+    outward: SyncSender<Ordered>,
+    /// What goes to it.
+    inward: SyncSender<Ordered>,
 }
 
 /// An order, and where its end is told.
-struct Ordered {
-    order: CopyOrder,
-    /// What the frame of a scatter has to sum up to.
-    sum: u64,
-    reply: Reply,
+enum Ordered {
+    Gather(CopyOrder, Reply),
+    /// With what its frame has to sum up to.
+    Scatter(CopyOrder, u64, Reply),
+    Fetch(FetchOrder, Reply<Fetched>),
+    /// So many bytes, to nowhere.
+    TryOut(Arc<PeerMemory>, usize, Reply<Fetched>),
 }
 
 /// What one thread works with.
 struct Hand {
     pool: Arc<WritableMapping>,
-    /// Parts on their way between the pool and the frame.
+    /// Parts on their way between the pool and the frame; and where nothing lies.
     step: Vec<u8>,
 }
 
 impl HostCopier {
     /// Starts its threads. Errors: of the system.
     pub(crate) fn new(pool: &Arc<WritableMapping>) -> io::Result<Self> {
-        let start = |name: &str, copy: fn(&mut Hand, CopyOrder, u64) -> Result<Copied, CopyError>| {
+        let start = |name: &str| {
             let (sender, orders) = sync_channel(COPIES_QUEUED_MAX);
             let mut hand = Hand { pool: pool.clone(), step: Vec::new() };
             threads::spawn(format!("baton-{name}"), move || {
-                while let Some(Ordered { order, sum, reply }) = next(&orders) {
-                    reply.tell(copy(&mut hand, order, sum));
+                while let Some(ordered) = next(&orders) {
+                    hand.carry_out(ordered);
                 }
             })?;
             Ok::<_, io::Error>(sender)
         };
-        Ok(Self { gathers: start("gather", Hand::gather)?, scatters: start("scatter", Hand::scatter)? })
+        Ok(Self { outward: start("gather")?, inward: start("scatter")? })
     }
 }
 
@@ -56,10 +71,14 @@ fn next(orders: &Receiver<Ordered>) -> Option<Ordered> {
     threads::during(Doing::WaitsForOrders, || orders.recv()).ok()
 }
 
-/// Lays an order. If the thread has ended, the order has too.
-fn lay(thread: &SyncSender<Ordered>, mut order: CopyOrder, sum: u64) -> Ticket {
-    let (ticket, reply) = Ticket::new(order.waker.take());
-    drop(thread.send(Ordered { order, sum, reply }));
+/// Lays an order with this waker. If the thread has ended, the order has too.
+fn lay<T>(
+    thread: &SyncSender<Ordered>,
+    waker: Option<Arc<dyn Fn() + Send + Sync>>,
+    ordered: impl FnOnce(Reply<T>) -> Ordered,
+) -> Ticket<T> {
+    let (ticket, reply) = Ticket::new(waker);
+    drop(thread.send(ordered(reply)));
     ticket
 }
 
@@ -68,17 +87,67 @@ impl Copier for HostCopier {
         Frame::new(bytes)
     }
 
-    fn gather(&self, order: CopyOrder) -> Ticket {
-        lay(&self.gathers, order, 0)
+    fn gather(&self, mut order: CopyOrder) -> Ticket {
+        lay(&self.outward, order.waker.take(), |reply| Ordered::Gather(order, reply))
     }
 
-    fn scatter(&self, order: CopyOrder, sum: u64) -> Ticket {
-        lay(&self.scatters, order, sum)
+    fn scatter(&self, mut order: CopyOrder, sum: u64) -> Ticket {
+        lay(&self.inward, order.waker.take(), |reply| Ordered::Scatter(order, sum, reply))
+    }
+
+    fn import(&self, exported: DeviceFile<'_>, len: usize) -> io::Result<Arc<PeerMemory>> {
+        let mapping = PeerMapping::new(exported.file, exported.offset, len).map_err(io::Error::other)?;
+        let address = mapping.as_ptr().expose_provenance() as u64;
+        // SAFETY: the mapping has so many bytes from there on, and stays valid memory whatever becomes of its owner.
+        Ok(Arc::new(unsafe { PeerMemory::new(KIND, DEVICE, address, len, Box::new(mapping)) }))
+    }
+
+    fn fetch(&self, mut order: FetchOrder) -> Ticket<Fetched> {
+        lay(&self.inward, order.waker.take(), |reply| Ordered::Fetch(order, reply))
+    }
+
+    fn try_out(&self, source: &Arc<PeerMemory>, len: usize) -> Ticket<Fetched> {
+        lay(&self.inward, None, |reply| Ordered::TryOut(source.clone(), len, reply))
     }
 }
 
+/// Returns where the bytes of a peer's memory begin at `at` in it.
+fn within(source: &PeerMemory, at: u64) -> *const u8 {
+    std::ptr::with_exposed_provenance::<u8>(source.address() as usize).wrapping_add(at as usize)
+}
+
 impl Hand {
-    fn gather(&mut self, mut order: CopyOrder, _: u64) -> Result<Copied, CopyError> {
+    fn carry_out(&mut self, ordered: Ordered) {
+        match ordered {
+            Ordered::Gather(order, reply) => reply.tell(self.gather(order)),
+            Ordered::Scatter(order, sum, reply) => reply.tell(self.scatter(order, sum)),
+            Ordered::Fetch(order, reply) => reply.tell(self.fetch(order)),
+            Ordered::TryOut(source, len, reply) => reply.tell(self.try_out(source, len)),
+        }
+    }
+
+    fn fetch(&mut self, order: FetchOrder) -> Result<Fetched, CopyError> {
+        let bytes = order.check(KIND, DEVICE, self.pool.len())?;
+        for &FetchRange { from, to, len } in &order.ranges {
+            let to = self.pool.as_ptr().wrapping_add(to as usize);
+            // SAFETY: both ranges are inside their memory, which the order and this thread hold, and nobody else uses
+            // what is fetched to.
+            unsafe { copy_racing(within(&order.source, from), to, len) };
+        }
+        Ok(Fetched { ranges: order.ranges, bytes })
+    }
+
+    fn try_out(&mut self, source: Arc<PeerMemory>, len: usize) -> Result<Fetched, CopyError> {
+        let order = FetchOrder { source, ranges: Vec::new(), waker: None };
+        order.check(KIND, DEVICE, self.pool.len())?;
+        let len = len.min(order.source.len());
+        self.step.resize(len.max(self.step.len()), 0);
+        // SAFETY: the peer's memory has so many bytes and is held, and the others are the thread's own.
+        unsafe { copy_racing(within(&order.source, 0), self.step.as_mut_ptr(), len) };
+        Ok(Fetched { ranges: order.ranges, bytes: len as u64 })
+    }
+
+    fn gather(&mut self, mut order: CopyOrder) -> Result<Copied, CopyError> {
         let bytes = order.check(self.pool.len())?;
         let mut end = 0;
         for at in 0..order.ranges.len() {

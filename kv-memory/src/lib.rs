@@ -3,19 +3,28 @@
 mod checksum;
 mod copier;
 mod copy;
+mod device;
 mod encoding;
 mod guarded;
 mod host_copier;
 mod memory;
+mod peer_mapping;
+mod peer_memory;
 mod private;
 mod sealed;
 mod writable_mapping;
 
 pub use checksum::{checksum, checksum_racing, copy_summed, fold};
-pub use copier::{COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, Frame, PoolRange, Reply, SumOf, Ticket};
+pub use copier::{
+    COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, FetchRange, Fetched, Frame, PoolRange, Reply,
+    SumOf, Ticket,
+};
 pub use copy::{LINE, copy_racing, copy_racing_cached, fetch_ahead, fetch_to_write};
+pub use device::{DeviceFile, DeviceId, DeviceKind};
 pub use encoding::{decode_parts, decode_record, decode_summed, encode_parts, encode_record, encode_summed};
 pub use guarded::GuardedMemory;
-pub use memory::{DeviceId, DevicePlace, Exports, Memory, Place};
+pub use memory::{DevicePlace, Exports, Memory, Place};
+pub use peer_mapping::{MapError, PeerMapping};
+pub use peer_memory::PeerMemory;
 pub use private::PrivateMemory;
 pub use sealed::SealedMemory;

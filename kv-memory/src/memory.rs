@@ -1,20 +1,10 @@
 //! A range of bytes, and where it is.
 
 use crate::copier::Copier;
+use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use domain::KvPart;
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-
-/// A device of this host that has memory of its own, by its number there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceId(pub u32);
-
-impl fmt::Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device {}", self.0)
-    }
-}
 
 /// How a driver exports memory of its device. A driver may know several ways, or none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,8 +13,8 @@ pub struct Exports<'a> {
     pub dma_buf: Option<(BorrowedFd<'a>, u64)>,
     /// To network cards: by its address, which a module of the kernel knows (`nvidia_peermem`).
     pub by_address: bool,
-    /// To processes of the host: the handle of CUDA IPC.
-    pub cuda_ipc: Option<&'a [u8; 64]>,
+    /// To processes of the host, whose devices of the same kind map it.
+    pub file: Option<DeviceFile<'a>>,
     /// To processes of the NVLink domain: the fabric handle.
     pub fabric: Option<&'a [u8; 64]>,
 }
@@ -34,11 +24,13 @@ pub struct Exports<'a> {
 pub struct DevicePlace<'a> {
     /// The device.
     pub id: DeviceId,
+    /// What drives it.
+    pub kind: DeviceKind,
     /// Its address, for network cards that the memory is registered with. The host must not touch it.
     pub address: u64,
     /// How it is exported.
     pub exports: Exports<'a>,
-    /// What copies between it and host memory.
+    /// What copies between it and host memory, and to it from memory of devices.
     pub copier: &'a Arc<dyn Copier>,
 }
 
@@ -121,8 +113,7 @@ pub unsafe trait Memory: Send + Sync {
         self.len() == 0
     }
     /// Returns the sealed memfd behind it and where in that it begins, a multiple of the page size: what other
-    /// processes
-    /// of the host map. `None`: they cannot, as with all memory of devices.
+    /// processes of the host map. `None`: they cannot, as with all memory of devices.
     fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         None
     }

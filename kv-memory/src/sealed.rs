@@ -34,11 +34,7 @@ impl SealedMemory {
     /// # }
     /// ```
     pub fn new(name: &str, len: usize) -> io::Result<Self> {
-        let len = len.max(1);
-        let file = memfd(|flags| rustix::fs::memfd_create(name, flags))?;
-        rustix::fs::ftruncate(&file, len as u64)?;
-        let mapping = WritableMapping::new(len, Some(&file))?;
-        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        let (mapping, file) = sealed(name, len.max(1))?;
         Ok(Self { mapping, file, part: None })
     }
 
@@ -52,6 +48,15 @@ impl SealedMemory {
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
     }
+}
+
+/// Makes a sealed memfd of so many bytes, at least one, and the one mapping that can write it. Errors: of the system.
+pub(crate) fn sealed(name: &str, len: usize) -> io::Result<(WritableMapping, OwnedFd)> {
+    let file = memfd(|flags| rustix::fs::memfd_create(name, flags))?;
+    rustix::fs::ftruncate(&file, len as u64)?;
+    let mapping = WritableMapping::new(len, Some(&file))?;
+    rustix::fs::fcntl_add_seals(&file, SEALS)?;
+    Ok((mapping, file))
 }
 
 /// Makes a memfd that can be sealed, and from which nothing is executed: some systems allow no other

@@ -80,10 +80,19 @@ pub(crate) fn worker<'a>(workers: &'a Value, name: &str) -> &'a Value {
     all.iter().find(|worker| worker["name"] == name).unwrap_or_else(|| panic!("{name} in {workers:#}"))
 }
 
-/// Pools are as in memory of devices: what is read of one goes through host memory, over a lane that says so.
+/// Pools are as in memory of devices: what is read of one is fetched by the other, or goes through host memory over a
+/// lane that says so.
 #[test]
 fn a_lane_to_memory_of_a_device_is_listed_with_what_it_takes() {
-    let guarded = [&SIM[..], &["--set", "engine.guarded_pools=true"]].concat();
+    let staged = "from the peer's device 0 to this worker's device 0";
+    check_guarded(&[], "nvlink", "");
+    check_guarded(&["--set", "transport.lanes=shm,tcp"], "tcp", staged);
+}
+
+/// Checks the lanes between workers with guarded pools and these settings, and that their texts are those of others.
+#[track_caller]
+fn check_guarded(settings: &[&'static str], taken: &str, staged: &str) {
+    let guarded = [&SIM[..], &["--set", "engine.guarded_pools=true"], settings].concat();
     let (cluster, router, _) = cluster(&guarded);
     let text = |answer: &Value| answer["choices"][0]["text"].as_str().expect("a text").to_owned();
     let said = text(&cluster.router().post("/v1/completions", &ask(0, 8).body).json());
@@ -95,14 +104,18 @@ fn a_lane_to_memory_of_a_device_is_listed_with_what_it_takes() {
         lanes["lanes"].as_array().is_some_and(|lanes| !lanes.is_empty()).then_some(lanes)
     });
     for lane in lanes["lanes"].as_array().expect("a list") {
-        let staged = "from the peer's device 0 to this worker's device 0";
-        assert_eq!((&lane["lane"], &lane["staged"]), (&json!("tcp"), &json!(staged)), "{lane:#}");
-        let reason = "the peer's pool is in memory of device 0, which processes cannot map";
-        let passed_over = lane["passed_over"].as_array().expect("a list");
-        assert!(passed_over.contains(&json!({ "lane": "shm", "reason": reason })), "{lane:#}");
+        assert_eq!((&lane["lane"], &lane["staged"]), (&json!(taken), &json!(staged)), "{lane:#}");
+        if !staged.is_empty() {
+            let reason = "the peer's pool is in memory of device 0, which processes cannot map";
+            let passed_over = lane["passed_over"].as_array().expect("a list");
+            assert!(passed_over.contains(&json!({ "lane": "shm", "reason": reason })), "{lane:#}");
+        }
     }
     let table = admin(router, &["lanes"]).1;
-    assert!(table.contains("tcp+staged") && table.contains("staged from the peer's device 0"), "{table}");
+    assert!(table.contains(taken), "{table}");
+    for said in ["tcp+staged", "staged from the peer's device 0"] {
+        assert_eq!(table.contains(said), !staged.is_empty(), "{table}");
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn wrong_command_lines_are_refused() {
 fn wrong_settings_are_refused() {
     check(&["serve", "--device", "cuda"], 2, &["engine.device", "cuda", "cpu", "--device"]);
     check(&["serve", "--device", "abacus"], 2, &["engine.device", "abacus", "`cpu`"]);
-    check(&["serve", "--require-lane", "cuda_ipc"], 2, &["transport.require", "cuda_ipc", "local"]);
+    check(&["serve", "--require-lane", "cuda_ipc"], 2, &["transport.require", "cuda_ipc", "local", "nvlink"]);
     check(&["serve", "--require-lane", "string"], 2, &["transport.require", "string", "local"]);
     check(&["serve", "--prefill", "many"], 2, &["--prefill", "many", "number"]);
     check(&["serve", "--threads", "-1"], 2, &["--threads", "-1"]);

@@ -43,7 +43,7 @@ fn check(topology: &Value, reader: &str, owner: &str, lane: &str) -> Vec<(String
 fn the_lanes_of_this_host_are_measured() {
     let (status, out, error) = topo(&[]);
     assert_eq!(status, Some(0), "{error}");
-    for lane in ["local", "cuda_ipc", "shm", "rdma", "tcp"] {
+    for lane in ["local", "nvlink", "shm", "rdma", "tcp"] {
         assert!(out.lines().any(|line| line.trim_start().starts_with(lane)), "{lane}: {out}");
     }
     let host = topo_json(&[]);
@@ -105,7 +105,7 @@ fn a_cluster_says_which_lanes_and_why_no_faster_ones() {
     let passed_over = check(&topology, "d", "p", "tcp");
     let reason = |lane: &str| passed_over.iter().find(|(passed, _)| passed == lane).map(|(_, reason)| reason.as_str());
     assert_eq!(reason("local"), Some("forbidden by transport.lanes"));
-    assert_eq!(reason("cuda_ipc"), Some("not built in"));
+    assert_eq!(reason("nvlink"), Some("forbidden by transport.lanes"));
     assert_eq!(reason("shm"), Some("forbidden by transport.lanes"));
     assert!(reason("rdma").is_some() && reason("tcp").is_none(), "{passed_over:?}");
 

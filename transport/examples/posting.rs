@@ -70,7 +70,7 @@ fn reader(
 
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let every: Vec<Lane> = Lane::all().map(|(lane, _)| lane).collect();
+    let every: Vec<Lane> = Lane::all().collect();
     let owner = end(0, &every)?;
     let mut rows = Vec::new();
     for taken in [Lane::Shm, Lane::Tcp] {

@@ -106,7 +106,7 @@ pub fn metadata(bytes: &[u8]) {
 /// Returns what peers say on good days, to begin from.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let to = (WorkerId(3), Incarnation(4));
-    let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues]
+    let introductions = [Purpose::Control, Purpose::Bytes, Purpose::Queues, Purpose::Devices]
         .map(|purpose| frame(3, &Introduction { purpose, from: known(), to, fingerprint: LAYOUT }.encode()));
     let (challenge, identity) = (opening([6; 32]), Identity { who: to, fingerprint: LAYOUT }.encode());
     let region = Region { id: RegionId(7), len: 1 << 40, place: RegionPlace::File(4096) }.encode();

@@ -30,9 +30,9 @@ pub use agent::start_error::AgentStartError;
 pub use bounded_thread::{BoundedThread, Late};
 pub use failure::{Failure, Fault};
 pub use kv_memory::{
-    Copier, CopyError, CopyOrder, DeviceId, DevicePlace, Exports, Frame, GuardedMemory, Memory, Place, PoolRange,
-    PrivateMemory, SealedMemory, SumOf, Ticket, checksum, copy_racing_cached, decode_record, decode_summed,
-    encode_record, encode_summed,
+    Copier, CopyError, CopyOrder, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, FetchOrder, Fetched, Frame,
+    GuardedMemory, Memory, PeerMemory, Place, PoolRange, PrivateMemory, SealedMemory, SumOf, Ticket, checksum,
+    copy_racing_cached, decode_record, decode_summed, encode_record, encode_summed,
 };
 pub use lanes::local::Hub;
 pub use lanes::rails::RailFault;

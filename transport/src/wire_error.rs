@@ -51,6 +51,9 @@ pub enum WireError {
     /// A region in a file is announced without the descriptor of that file.
     #[error("a region came without its descriptor")]
     RegionWithoutFile,
+    /// A region is announced that is not inside of what comes along.
+    #[error("a region that leaves what its descriptor is of")]
+    RegionOutside,
     /// A progress word is announced without the descriptor of its page.
     #[error("its progress word came without a descriptor")]
     ProgressWithoutFile,

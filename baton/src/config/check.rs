@@ -63,7 +63,6 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.encodings();
     check.object();
     check.sessions_and_handoffs();
-    check.lanes();
     check.tls();
     check.transport_tls();
     check.bounds();
@@ -318,18 +317,6 @@ impl Check<'_> {
                 handoff.lease_ms, handoff.offer_max_ms
             )
         });
-    }
-
-    fn lanes(&mut self) {
-        let transport = &self.config.transport;
-        let required = transport.require.0.iter().map(|lane| ("transport.require", lane));
-        let allowed = transport.lanes.0.iter().map(|lane| ("transport.lanes", lane));
-        for (key, lane) in required.chain(allowed) {
-            let Some(reason) = lane.not_built() else { continue };
-            let built = Lane::all().filter(|(_, missing)| missing.is_none()).map(|(lane, _)| lane.name());
-            let built: Vec<_> = built.collect();
-            self.expect(false, key, || format!("lane {lane} is {reason}; this build has: {}", built.join(", ")));
-        }
     }
 
     fn tls(&mut self) {

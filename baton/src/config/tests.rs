@@ -257,10 +257,6 @@ fn what_this_build_lacks_is_said() {
         settle("", &[], &["sim.preset=h100"]),
         "sim.preset: \"h100\" is not one of h100-8b, h100-70b, h200-8b, h200-70b (flag --set)",
     );
-    check_refused(
-        settle("", &[], &["transport.require=cuda_ipc"]),
-        "transport.require: lane cuda_ipc is not built in; this build has: local, shm, rdma, tcp (flag --set)",
-    );
 }
 
 #[test]

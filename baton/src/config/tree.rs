@@ -310,7 +310,8 @@ tree! {
         /// device does not wait for the host in between. Texts are the same.
         steps_in_flight: u32 = 2,
         /// For tests: the memory of the KV pools is as a device's. Only the engine and its copier may touch it, and any
-        /// other access ends the process. Workers of other processes read it over `tcp`. Texts are the same.
+        /// other access ends the process. Workers of the host that have such memory, too, read it over `nvlink`, all
+        /// others over `tcp`. Texts are the same.
         guarded_pools: bool = false,
     }
     /// The device `sim`: it takes as long as a model on a card would, and its texts mean nothing.
@@ -430,9 +431,9 @@ tree! {
     /// How KV moves between workers.
     transport: Transport {
         /// Slowest lane that KV may use. A peer that only slower lanes reach is not connected. A worker that cannot use
-        /// `rdma` does not start if `rdma` is required. Empty: any lane.
+        /// `rdma` or `nvlink` does not start if that lane is required. Empty: any lane.
         require: RequiredLane = RequiredLane(None),
-        /// Lanes that KV may use, separated by commas: `local`, `shm`, `rdma`, `tcp`. Empty: all.
+        /// Lanes that KV may use, separated by commas: `local`, `nvlink`, `shm`, `rdma`, `tcp`. Empty: all.
         lanes: Lanes = Lanes(Vec::new()),
         /// Address where workers of other processes connect to read this worker's KV. Port 0 selects a free port.
         /// Several addresses, separated by commas, one per network, share the reads over `tcp`. Empty: none. Set an

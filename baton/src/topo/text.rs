@@ -162,7 +162,7 @@ http://h:1 was asked in vain: refused
         let mut all = Vec::new();
         for reader in &workers {
             for owner in workers.iter().filter(|owner| *owner != reader) {
-                let mut reads = reads(reader, owner, "cuda_ipc", 999.9);
+                let mut reads = reads(reader, owner, "nvlink", 999.9);
                 let reason = "a reason of many words that goes on and on, ".repeat(5);
                 reads.passed_over = vec![PassedOver { lane: "local".to_owned(), reason }];
                 all.push(reads);
@@ -171,7 +171,7 @@ http://h:1 was asked in vain: refused
         let text = cluster(&Topology { workers, reads: all, failed: Vec::new() });
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(WIDTH), "{widest:?}");
-        assert_eq!(text.matches("cuda_ipc 999.9").count(), 23 * 22, "every cell is there");
+        assert_eq!(text.matches("nvlink 999.9").count(), 23 * 22, "every cell is there");
     }
 
     #[test]
@@ -185,7 +185,7 @@ http://h:1 was asked in vain: refused
         };
         let lanes = [
             lane("local", false, Some((23.14, 0.032)), None),
-            lane("cuda_ipc", false, None, Some("not built in")),
+            lane("nvlink", false, None, Some("this worker has no memory of a device")),
             lane("shm", true, Some((20.2, 0.4)), None),
             lane("tcp", false, Some((4.1, 18.0)), None),
         ];
@@ -194,7 +194,7 @@ Lanes of this host, measured now, between two processes but for local
 
   lane          GB/s  latency
   local         23.1  0.03 us  taken within one process
-  cuda_ipc         -        -  not built in
+  nvlink           -        -  this worker has no memory of a device
   shm           20.2  0.40 us  taken between processes of this host
   tcp            4.1  18.0 us
 ";

@@ -25,9 +25,6 @@ pub struct LaneOfHost {
 /// Why a lane cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLane {
-    /// This build lacks it.
-    #[error("{0}")]
-    NotBuilt(&'static str),
     /// The agents passed it over, for this reason.
     #[error("{0}")]
     PassedOver(String),
@@ -36,14 +33,13 @@ pub enum NoLane {
 /// Measures each lane to `owner`, another process of this host which knows what `trust` says; `local` within this
 /// one. Errors: of the system, or no lane reaches the owner.
 pub fn lanes(owner: &OwnerAddress, trust: &Trust) -> Result<Vec<LaneOfHost>, BenchError> {
-    let across = Lane::all().map(|(lane, _)| lane).filter(|&lane| lane != Lane::Local).collect();
+    let across = Lane::all().filter(|&lane| lane != Lane::Local).collect();
     let taken = connect(&Hub::new(), across, owner, trust)?.lane;
     Lane::all()
-        .map(|(lane, missing)| {
-            let cost = match (lane, missing) {
-                (_, Some(missing)) => Err(NoLane::NotBuilt(missing)),
-                (Lane::Local, None) => Ok(within_this_process(trust)?.probe),
-                (lane, None) => {
+        .map(|lane| {
+            let cost = match lane {
+                Lane::Local => Ok(within_this_process(trust)?.probe),
+                Lane::Nvlink | Lane::Shm | Lane::Rdma | Lane::Tcp => {
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
                         connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
@@ -100,7 +96,7 @@ mod tests {
                 (Lane::Local | Lane::Shm | Lane::Tcp, Ok(cost)) => {
                     assert!(cost.bytes_per_s > 0.0 && cost.latency_s > 0.0, "{lane}: {cost:?}");
                 }
-                (Lane::CudaIpc | Lane::Rdma, Err(reason)) => assert!(!reason.to_string().is_empty()),
+                (Lane::Nvlink | Lane::Rdma, Err(reason)) => assert!(!reason.to_string().is_empty()),
                 // Where there is a device.
                 (Lane::Rdma, Ok(_)) => {}
                 other => panic!("{other:?}"),

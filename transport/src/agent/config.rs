@@ -62,7 +62,7 @@ impl AgentConfig {
             name,
             posted_max,
             require: None,
-            lanes: Lane::all().map(|(lane, _)| lane).collect(),
+            lanes: Lane::all().collect(),
             secrets: Secrets::default(),
             insecure: false,
             listen: None,

@@ -168,7 +168,7 @@ impl Counts {
             aside: now(&self.rails_aside[lane as usize]),
         };
         AgentCounts {
-            reads: Lane::all().map(|(lane, _)| (lane, reads(lane))).collect(),
+            reads: Lane::all().map(|lane| (lane, reads(lane))).collect(),
             refused: Refusal::ALL.map(|why| (why, now(&self.refused[why as usize]))).to_vec(),
             corrupted: now(&self.corrupted),
             dropped_messages: now(&self.dropped_messages),

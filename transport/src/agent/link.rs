@@ -3,8 +3,8 @@
 use crate::agent::known_peer::KnownPeer;
 use crate::agent::shared::AgentShared;
 use crate::lanes::Lane;
+use crate::lanes::nvlink::{NvlinkWay, ReaderDevice};
 use crate::lanes::rdma::RdmaWay;
-use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::TcpWay;
 use crate::regions::RegionId;
@@ -12,8 +12,10 @@ use crate::speed::fair_share::FairShare;
 use crate::speed::link_speed::LinkSpeed;
 use crate::wake::{SharedFutex, Wake};
 use domain::{Incarnation, WorkerId};
-use kv_memory::{DeviceId, Memory, Place};
+use kv_memory::{DeviceId, Memory, PeerMapping, PeerMemory, Place};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +26,8 @@ pub(crate) struct Link {
     /// Name for people.
     pub(crate) name: String,
     pub(crate) way: Way,
+    /// Memory of the peer's devices as one of this process' reads it, where the peer is in this process, too.
+    own_mapped: Mutex<BTreeMap<(RegionId, DeviceId), Arc<PeerMemory>>>,
     gone: AtomicBool,
     speed: Arc<Mutex<LinkSpeed>>,
 }
@@ -32,6 +36,8 @@ pub(crate) struct Link {
 pub(crate) enum Way {
     /// Its memory is this process'.
     Local(Arc<AgentShared>),
+    /// Its devices' memory is mapped for this process' device.
+    Nvlink(NvlinkWay),
     /// Its memory is mapped.
     Shm {
         progress: ProgressView,
@@ -48,6 +54,7 @@ impl Way {
     fn lane(&self) -> Lane {
         match self {
             Way::Local(_) => Lane::Local,
+            Way::Nvlink(_) => Lane::Nvlink,
             Way::Shm { .. } => Lane::Shm,
             Way::Rdma(_) => Lane::Rdma,
             Way::Tcp(_) => Lane::Tcp,
@@ -63,14 +70,19 @@ pub(crate) type FairShares = [Arc<FairShare>; Lane::COUNT];
 pub(crate) enum Source {
     Own(Arc<dyn Memory>),
     Mapped(Arc<PeerMapping>),
+    /// A device's, which this process' device copies out of.
+    Fetched(Arc<PeerMemory>),
+    /// The same, where its owner is in this process and lends it.
+    Lent(Arc<PeerMemory>, #[expect(dead_code, reason = "it is held")] Arc<dyn Memory>),
 }
 
 impl Source {
-    /// Returns where it is. What is mapped must not be written.
-    pub(crate) fn place(&self) -> Place<'_> {
+    /// Returns where it is, as the host knows it. What is mapped must not be written. Errors: a device alone reads it.
+    pub(crate) fn place(&self) -> Result<Place<'_>, &Arc<PeerMemory>> {
         match self {
-            Source::Own(memory) => memory.place(),
-            Source::Mapped(mapping) => Place::Host(mapping.as_ptr().cast_mut()),
+            Source::Own(memory) => Ok(memory.place()),
+            Source::Mapped(mapping) => Ok(Place::Host(mapping.as_ptr().cast_mut())),
+            Source::Fetched(memory) | Source::Lent(memory, _) => Err(memory),
         }
     }
 
@@ -78,6 +90,7 @@ impl Source {
         match self {
             Source::Own(memory) => memory.len(),
             Source::Mapped(mapping) => mapping.len(),
+            Source::Fetched(memory) | Source::Lent(memory, _) => memory.len(),
         }
     }
 }
@@ -90,7 +103,8 @@ impl Link {
             way.tell(speed.clone());
         }
         let KnownPeer { id: peer, incarnation, ref name, .. } = *known;
-        Self { peer, incarnation, name: name.clone(), way, gone: AtomicBool::new(false), speed }
+        let (own_mapped, gone) = (Mutex::default(), AtomicBool::new(false));
+        Self { peer, incarnation, name: name.clone(), way, own_mapped, gone, speed }
     }
 
     pub(crate) fn lane(&self) -> Lane {
@@ -121,6 +135,7 @@ impl Link {
     pub(crate) fn progress(&self) -> u64 {
         match &self.way {
             Way::Local(agent) => agent.progress.get(),
+            Way::Nvlink(way) => way.progress().get(),
             Way::Shm { progress, .. } => progress.get(),
             Way::Rdma(way) => way.progress(),
             Way::Tcp(_) => 0,
@@ -131,13 +146,14 @@ impl Link {
     pub(crate) fn watch(&self, wake: &Arc<dyn Wake>) -> u64 {
         match &self.way {
             Way::Local(agent) => agent.progress.watch(wake),
-            Way::Shm { .. } | Way::Rdma(_) | Way::Tcp(_) => self.progress(),
+            Way::Nvlink(_) | Way::Shm { .. } | Way::Rdma(_) | Way::Tcp(_) => self.progress(),
         }
     }
 
     /// Returns what to sleep on until the peer's word differs from `seen`, if that is another process' memory.
     pub(crate) fn futex(&self, seen: u64) -> Option<SharedFutex> {
         match &self.way {
+            Way::Nvlink(way) => Some(way.progress().futex(seen)),
             Way::Shm { progress, .. } => Some(progress.futex(seen)),
             Way::Local(_) | Way::Rdma(_) | Way::Tcp(_) => None,
         }
@@ -147,6 +163,7 @@ impl Link {
     pub(crate) fn source(&self, id: RegionId) -> Option<Source> {
         match &self.way {
             Way::Local(agent) => agent.region(id).map(Source::Own),
+            Way::Nvlink(way) => way.region(id).map(Source::Fetched),
             Way::Shm { regions, .. } => {
                 let regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
                 regions.get(&id).cloned().flatten().map(Source::Mapped)
@@ -155,12 +172,34 @@ impl Link {
         }
     }
 
+    /// Returns a region of a peer in this process as `reader` copies out of it. `None`: its device cannot. Errors: of
+    /// the reader's driver.
+    pub(crate) fn mapped_for(
+        &self,
+        reader: &ReaderDevice,
+        id: RegionId,
+        memory: &Arc<dyn Memory>,
+    ) -> io::Result<Option<Source>> {
+        let Way::Local(owner) = &self.way else { return Ok(None) };
+        let mut mapped = self.own_mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.retain(|&(id, _), _| !owner.is_withdrawn(id));
+        let entry = mapped.entry((id, reader.id()));
+        let source = match entry {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(place) => match reader.map_own(&**memory) {
+                Some(new) => place.insert(new?).clone(),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(Source::Lent(source, memory.clone())))
+    }
+
     /// A region that can be read to see how fast that is, and its bytes.
     pub(crate) fn any_region(&self) -> Option<(RegionId, u64)> {
         let id = match &self.way {
             Way::Tcp(way) => way.any_region(),
             Way::Rdma(way) => way.any_region(),
-            Way::Local(_) | Way::Shm { .. } => None,
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } => None,
         }?;
         Some((id, self.region_len(id)?))
     }
@@ -170,7 +209,7 @@ impl Link {
         match &self.way {
             Way::Local(agent) => agent.device(),
             Way::Tcp(way) => way.device(),
-            Way::Shm { .. } | Way::Rdma(_) => None,
+            Way::Nvlink(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         }
     }
 
@@ -179,7 +218,7 @@ impl Link {
         match &self.way {
             Way::Tcp(way) => way.region_len(id),
             Way::Rdma(way) => way.region_len(id),
-            Way::Local(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } => self.source(id).map(|source| source.len() as u64),
         }
     }
 }

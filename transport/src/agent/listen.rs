@@ -12,7 +12,8 @@ pub(super) fn listen(hub: &Hub, config: &AgentConfig) -> Result<(Listeners, Peer
     let mut address = PeerAddress { process: hub.process(), ..PeerAddress::default() };
     let mut listeners = Listeners::default();
     let Some(listen) = &config.listen else { return Ok((listeners, address)) };
-    if config.lanes.contains(&Lane::Shm) {
+    let has_any = |lanes: [Lane; 2]| lanes.iter().any(|lane| config.lanes.contains(lane));
+    if has_any([Lane::Shm, Lane::Nvlink]) {
         // The name is unique: the process drew its number at random, and a life of a worker has one agent.
         let name = format!("baton-{:016x}-{}-{}", hub.process(), config.id, config.incarnation);
         match listeners.listen_unix(&name) {
@@ -21,8 +22,7 @@ pub(super) fn listen(hub: &Hub, config: &AgentConfig) -> Result<(Listeners, Peer
         }
     }
     // Both lanes are agreed on over TCP.
-    let over_tcp = [Lane::Tcp, Lane::Rdma].iter().any(|lane| config.lanes.contains(lane));
-    if over_tcp && !listen.bind.is_empty() {
+    if has_any([Lane::Tcp, Lane::Rdma]) && !listen.bind.is_empty() {
         address.tcp = listen_tcp(&mut listeners, config, listen)?;
     }
     Ok((listeners, address))

@@ -141,17 +141,21 @@ impl Agent {
         self.shared.register(memory)
     }
 
-    /// Checks that the required lane can be taken with the memory that is registered by now: devices of `rdma` pin it,
-    /// which the system may refuse.
+    /// Checks that the required lane can be taken with the memory that is registered by now. Devices of `rdma` pin it,
+    /// which the system may refuse. `nvlink` reads into memory of a device alone.
     pub fn check_required(&self) -> Result<(), AgentStartError> {
+        let AgentConfig { require, listen, .. } = &self.shared.config;
+        if *require == Some(Lane::Nvlink) && listen.is_some() {
+            self.shared.reader_device().map_err(|error| AgentStartError::NoDevice(error.to_string()))?;
+        }
         rdma::check_required(&self.shared.config, &self.shared.verbs).map_err(AgentStartError::RequiredLane)
     }
 
     /// Ends the registration of a region, and returns its memory. Connected peers are told, and a later read is
     /// refused.
     ///
-    /// A peer that mapped the region (`shm`) may still read it by transfers that it prepared. Such a read has no
-    /// lease, so the peer discards its bytes.
+    /// A peer that mapped the region (`shm`, `nvlink`) may still read it by transfers that it prepared. Such a read has
+    /// no lease, so the peer discards its bytes.
     pub fn deregister(&self, region: RegionId) -> Result<Arc<dyn Memory>, DeregisterError> {
         self.shared.deregister(region)
     }

@@ -13,6 +13,7 @@ use crate::agent::peers::Peers;
 use crate::agent::rdma::RdmaError;
 use crate::lanes::copy_threads::{CopyThreads, copy_at_once};
 use crate::lanes::local::Hub;
+use crate::lanes::nvlink::{NotFetched, ReaderDevice};
 use crate::lanes::rails::RailFault;
 use crate::lanes::rdma::Verbs;
 use crate::lanes::tcp::{self, Streams};
@@ -180,11 +181,34 @@ impl AgentShared {
         self.regions().all().find_map(|(_, memory)| memory.place().device()).map(|place| place.id)
     }
 
+    /// Returns the device that reads memory of peers' devices into all of its regions. Errors: there is none.
+    pub(crate) fn reader_device(&self) -> Result<ReaderDevice, NotFetched> {
+        ReaderDevice::of(self.regions().all().map(|(_, memory)| memory))
+    }
+
     /// Returns whose memory the bytes that come over a link go through host memory for.
     pub(crate) fn staging(&self, link: &Link) -> Staging {
-        // A network card writes where it was told to, whatever that is.
-        let own = if link.lane() == Lane::Rdma { None } else { self.device() };
+        let own = match link.lane() {
+            // A network card, or the device itself, writes where it was told to, whatever that is.
+            Lane::Rdma | Lane::Nvlink => None,
+            Lane::Local if self.fetches_from_neighbour(link) => return Staging::default(),
+            Lane::Local | Lane::Shm | Lane::Tcp => self.device(),
+        };
         Staging { peer: link.device(), own }
+    }
+
+    /// Returns whether this agent's device copies out of all memory of a peer in this process. It is logged where only
+    /// its driver keeps it from that.
+    fn fetches_from_neighbour(&self, link: &Link) -> bool {
+        let (Way::Local(owner), Ok(reader)) = (&link.way, self.reader_device()) else { return false };
+        let regions: Vec<_> = owner.regions().all().map(|(id, memory)| (id, memory.clone())).collect();
+        regions.iter().all(|(id, memory)| {
+            let mapped = link.mapped_for(&reader, *id, memory).inspect_err(|error| {
+                let (worker, peer) = (&self.config.name, &link.name);
+                tracing::warn!(worker, peer, %error, "memory of a device of this process is not mapped for another one");
+            });
+            mapped.is_ok_and(|source| source.is_some())
+        })
     }
 
     /// Brings who has been shown `shown` up to date: the regions that are new to it, and those that were withdrawn.
@@ -312,7 +336,7 @@ impl AgentShared {
     pub(crate) fn expected(&self, link: &Link) -> Option<f64> {
         let promised = match &link.way {
             Way::Rdma(way) => way.promised(),
-            Way::Local(_) | Way::Shm { .. } | Way::Tcp(_) => None,
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } | Way::Tcp(_) => None,
         };
         self.config.expect_bytes_per_s.or(promised)
     }

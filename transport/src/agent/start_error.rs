@@ -50,6 +50,9 @@ pub enum AgentStartError {
     /// The lane that the configuration requires cannot be taken.
     #[error("transport.require is rdma, which cannot be taken: {0}")]
     RequiredLane(RdmaError),
+    /// The configuration requires `nvlink`, and the worker has no memory that this lane reads into.
+    #[error("transport.require is nvlink, which cannot be taken: {0}")]
+    NoDevice(String),
     /// A thread cannot be started.
     #[error("the thread {name} cannot be started: {source}")]
     Thread {

@@ -11,11 +11,12 @@ use crate::agent::link::Link;
 use crate::agent::shared::AgentShared;
 use crate::clock::now;
 use crate::lanes::lane_queue::{LaneQueue, Open, Orders, Posted};
+use crate::lanes::nvlink::{Fetches, Waker};
 use crate::transfer::cursor::Cursor;
 use crate::transfer::prepared::PlanGuard;
 use crate::transfer::run_times::{RunTime, RunTimes};
 use crate::transfer::timeline::{Moment, note};
-use crate::transfer::{Batch, Transfer, Work};
+use crate::transfer::{Batch, Piece, Reach, Transfer, Work};
 use crate::wake::{SHARED_FUTEXES_MAX, SharedFutex, Signal, Wake};
 use kv_memory::{CopyError, CopyOrder, Frame, Place, PoolRange, SumOf, copy_racing};
 use std::collections::VecDeque;
@@ -59,9 +60,23 @@ type Queue = LaneQueue<Infallible, Infallible, Signal>;
 
 /// A transfer that is being copied.
 struct Copying {
+    /// What a device copies for it; dropped first.
+    fetches: Fetches,
     open: Open,
     batches: PlanGuard<Vec<Batch>>,
     next: Cursor,
+    /// How it ends once no device copies for it any more.
+    ending: Option<Result<(), TransferError>>,
+}
+
+/// What came of the turn of a transfer.
+enum Turn {
+    /// Nothing can be done for it now.
+    Idle,
+    /// Bytes of it moved, or were ordered.
+    Moved,
+    /// It ended so.
+    Over(Result<(), TransferError>),
 }
 
 /// Copies a small transfer whose gates are open, on the caller's thread: cheaper than waking another. `None`: it is not
@@ -69,7 +84,8 @@ struct Copying {
 pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(TransferReport, Vec<RunTime>)> {
     let Work::Copies(batches) = &transfer.work else { return None };
     // A thread that waits for a copier has other work, too.
-    if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() || batches.iter().any(Batch::is_staged) {
+    let is_the_hosts = || batches.iter().all(Batch::is_the_hosts);
+    if transfer.bytes() > AT_ONCE_BYTES_MAX || transfer.link.is_gone() || !is_the_hosts() {
         return None;
     }
     let gate = batches.iter().map(|batch| batch.gate).max().unwrap_or(0);
@@ -81,8 +97,9 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(Trans
         note(Moment::Begun, id, &transfer.link, || (batch.gate, batch.bytes()));
         runs.iter_mut().for_each(|runs| runs.begun(batch.gate, now().duration_since(begin)));
         for piece in 0..batch.pieces.len() {
-            // It is not staged, so that no copier is asked.
-            let copied = copy(batch, piece, 0, batch.pieces[piece].len, &mut None);
+            let Reach::Copied { source, destination } = batch.reach() else { return None };
+            // Both are the host's, so that no copier is asked.
+            let copied = copy((source, destination), &batch.pieces[piece], 0, batch.pieces[piece].len, &mut None);
             debug_assert!(copied.is_ok());
         }
         note(Moment::Read, id, &transfer.link, || (batch.gate, batch.bytes()));
@@ -95,13 +112,18 @@ pub(crate) fn copy_at_once(id: TransferId, transfer: &Transfer) -> Option<(Trans
     Some((report, runs.map_or_else(Vec::new, RunTimes::into_list)))
 }
 
-/// Copies `len` bytes of a piece from `offset` in it, both inside of it. Where an end is memory of a device, by way of
-/// `frame`, which is made then if it is not there. Errors: of a device's copier.
-fn copy(batch: &Batch, piece: usize, offset: usize, len: usize, frame: &mut Option<Frame>) -> Result<(), CopyError> {
-    let piece = &batch.pieces[piece];
+/// Copies `len` bytes of a piece between the ends of its batch, from `offset` in it, both inside of it. Where an end is
+/// memory of a device, by way of `frame`, which is made then if it is not there. Errors: of a device's copier.
+fn copy(
+    ends: (Place<'_>, Place<'_>),
+    piece: &Piece,
+    offset: usize,
+    len: usize,
+    frame: &mut Option<Frame>,
+) -> Result<(), CopyError> {
     debug_assert!(offset + len <= piece.len);
     let (from, to) = (piece.from as usize + offset, piece.to as usize + offset);
-    match (batch.source.place(), batch.destination.place()) {
+    match ends {
         (Place::Host(source), Place::Host(destination)) => {
             // SAFETY: `Prepared::check` checked the piece against both regions, which the batch holds mapped; the
             // destination is the caller's own and lent to this transfer until it ends.
@@ -156,7 +178,10 @@ impl Copying {
     fn new(posted: Posted) -> Option<Self> {
         let Posted { open, work } = posted;
         match work {
-            Work::Copies(batches) => Some(Self { open, batches, next: Cursor::default() }),
+            Work::Copies(batches) => {
+                let (fetches, next, ending) = (Fetches::default(), Cursor::default(), None);
+                Some(Self { fetches, open, batches, next, ending })
+            }
             Work::Reads(_) | Work::Stream(_) => None,
         }
     }
@@ -169,11 +194,44 @@ impl Copying {
         self.batches.get(self.next.run).map(|batch| batch.gate)
     }
 
-    /// Copies what is open, up to a turn's bytes. Whether it copied anything. Errors: of a device's copier.
-    fn advance(&mut self, frame: &mut Option<Frame>) -> Result<bool, CopyError> {
+    /// Has it end so, unless it ends otherwise already.
+    fn end_with(&mut self, result: Result<(), TransferError>) {
+        self.ending.get_or_insert(result);
+    }
+
+    /// Does what can be done for it now, up to a turn's bytes.
+    fn turn(&mut self, agent: &AgentShared, frame: &mut Option<Frame>, waker: &Waker) -> Turn {
+        if self.open.link.is_gone() {
+            self.end_with(Err(TransferError::PeerGone));
+        }
+        let taken = self.fetches.take(&mut self.open);
+        let advanced = match taken {
+            Ok(taken) if self.ending.is_none() => self.advance(frame, waker).map(|advanced| taken || advanced),
+            taken => taken,
+        };
+        if let Err(error) = &advanced {
+            let lost = device_lost(agent, &self.open.link, error);
+            self.end_with(Err(lost));
+        }
+        match self.ending.take_if(|_| self.fetches.is_empty()) {
+            Some(result) => Turn::Over(result),
+            None if self.gate().is_none() && self.fetches.is_empty() => Turn::Over(Ok(())),
+            None if advanced == Ok(false) => Turn::Idle,
+            None => Turn::Moved,
+        }
+    }
+
+    /// Returns whether nothing can be done for it until its copier wakes this thread.
+    fn waits_for_copier(&self) -> bool {
+        let is_laid = self.gate().is_none() || self.ending.is_some() || self.fetches.is_full();
+        is_laid && !self.fetches.is_empty() && !self.fetches.is_news()
+    }
+
+    /// Copies or orders what is open, up to a turn's bytes. Whether it did. Errors: of a device's copier.
+    fn advance(&mut self, frame: &mut Option<Frame>, waker: &Waker) -> Result<bool, CopyError> {
         let begin = now();
-        let Self { open, batches, next } = self;
-        let (mut progress, mut left, mut failed) = (open.link.progress(), TURN_BYTES, None);
+        let Self { fetches, open, batches, next, ending: _ } = self;
+        let (mut progress, mut left, mut failed, mut is_ordered) = (open.link.progress(), TURN_BYTES, None, false);
         while let Some(batch) = batches.get(next.run).filter(|_| left > 0) {
             if batch.gate > progress {
                 progress = open.link.progress();
@@ -181,6 +239,15 @@ impl Copying {
                     break;
                 }
             }
+            let ends = match batch.reach() {
+                Reach::Copied { source, destination } => (source, destination),
+                Reach::Fetched { .. } if fetches.is_full() => break,
+                Reach::Fetched { source, copier } => {
+                    fetches.lay(open, (batch, next), (source, copier), waker);
+                    is_ordered = true;
+                    continue;
+                }
+            };
             if left == TURN_BYTES {
                 open.begin(begin);
                 open.link.speed().begin_copy(begin);
@@ -190,7 +257,7 @@ impl Copying {
             }
             let Cursor { piece, offset, .. } = *next;
             let len = (batch.pieces[piece].len - offset).min(left);
-            failed = copy(batch, piece, offset, len, frame).err();
+            failed = copy(ends, &batch.pieces[piece], offset, len, frame).err();
             if failed.is_some() {
                 break;
             }
@@ -206,7 +273,7 @@ impl Copying {
             open.delivered(copied);
             open.link.speed().end_copy(copied, end);
         }
-        failed.map_or(Ok(copied > 0), Err)
+        failed.map_or(Ok(copied > 0 || is_ordered), Err)
     }
 }
 
@@ -292,6 +359,8 @@ impl CopyThread {
     ) {
         let signal = self.queue.bell();
         let wake: Arc<dyn Wake> = signal.clone();
+        let bell = signal.clone();
+        let waker: Waker = Arc::new(move || bell.wake());
         let mut futexes: Vec<SharedFutex> = Vec::with_capacity(SHARED_FUTEXES_MAX);
         let mut frame = None;
         loop {
@@ -302,16 +371,15 @@ impl CopyThread {
                 return;
             }
             for id in orders.cancelled.drain(..) {
-                let copying = active.iter().position(|copying| copying.id() == id).and_then(|at| active.remove(at));
-                if let Some(copying) = copying {
-                    self.end(agent, copying, Err(TransferError::Cancelled));
+                if let Some(copying) = active.iter_mut().find(|copying| copying.id() == id) {
+                    copying.end_with(Err(TransferError::Cancelled));
                 }
             }
-            if self.round(agent, active, &mut frame) {
+            if self.round(agent, active, &mut frame, &waker) {
                 continue;
             }
             futexes.clear();
-            if active.iter().all(|copying| closed_gate(copying, &wake, &mut futexes)) {
+            if active.iter().all(|copying| copying.waits_for_copier() || closed_gate(copying, &wake, &mut futexes)) {
                 let at_most = (futexes.len() > SHARED_FUTEXES_MAX).then_some(CROWD_NAP);
                 threads::during(Doing::WaitsForCopies, || signal.sleep(seen, &futexes, at_most));
             }
@@ -319,29 +387,38 @@ impl CopyThread {
     }
 
     /// Copies a share of each transfer; whether anything moved or ended.
-    fn round(&self, agent: &AgentShared, active: &mut VecDeque<Copying>, frame: &mut Option<Frame>) -> bool {
+    fn round(
+        &self,
+        agent: &AgentShared,
+        active: &mut VecDeque<Copying>,
+        frame: &mut Option<Frame>,
+        waker: &Waker,
+    ) -> bool {
         let mut moved = false;
         for _ in 0..active.len() {
             // It stays there while it is worked on: a panic leaves it to be ended.
             let Some(copying) = active.front_mut() else { break };
-            let advanced = if copying.open.link.is_gone() {
-                Err(TransferError::PeerGone)
-            } else {
-                copying.advance(frame).map_err(|error| device_lost(agent, &copying.open.link, &error))
-            };
-            moved |= advanced != Ok(false);
-            if advanced.is_ok() && copying.gate().is_some() {
-                active.rotate_left(1);
-            } else if let Some(copying) = active.pop_front() {
-                moved = true;
-                self.end(agent, copying, advanced.map(|_| ()));
+            match copying.turn(agent, frame, waker) {
+                Turn::Idle => active.rotate_left(1),
+                Turn::Moved => {
+                    moved = true;
+                    active.rotate_left(1);
+                }
+                Turn::Over(result) => {
+                    moved = true;
+                    if let Some(copying) = active.pop_front() {
+                        self.end(agent, copying, result);
+                    }
+                }
             }
         }
         moved
     }
 
     fn end(&self, agent: &AgentShared, copying: Copying, result: Result<(), TransferError>) {
-        let Copying { open, batches, .. } = copying;
+        let Copying { fetches, open, batches, .. } = copying;
+        // Where a panic, or the agent's end, left some under way.
+        drop(fetches);
         self.load.fetch_sub(open.bytes, Ordering::Relaxed);
         open.end(agent, batches, 1, result);
     }
@@ -368,5 +445,5 @@ fn closed_gate(copying: &Copying, wake: &Arc<dyn Wake>, futexes: &mut Vec<Shared
     {
         futexes.push(futex);
     }
-    seen < gate && !link.is_gone()
+    seen < gate && !link.is_gone() && !copying.fetches.is_news()
 }

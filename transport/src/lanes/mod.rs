@@ -3,6 +3,7 @@
 pub(crate) mod copy_threads;
 pub(crate) mod lane_queue;
 pub(crate) mod local;
+pub(crate) mod nvlink;
 pub(crate) mod rails;
 pub(crate) mod rdma;
 pub(crate) mod shm;
@@ -18,8 +19,8 @@ use std::str::FromStr;
 pub enum Lane {
     /// Both ends are one process.
     Local,
-    /// GPU memory of another process of the host, mapped.
-    CudaIpc,
+    /// Memory of devices of other processes of the host, mapped for this one's device, which copies out of it.
+    Nvlink,
     /// Host memory of another process of the host, mapped read-only.
     Shm,
     /// One-sided reads over libibverbs.
@@ -29,7 +30,7 @@ pub enum Lane {
 }
 
 /// Lanes between workers, the fastest by nature first.
-const RANKING: [Lane; 5] = [Lane::Local, Lane::CudaIpc, Lane::Shm, Lane::Rdma, Lane::Tcp];
+const RANKING: [Lane; 5] = [Lane::Local, Lane::Nvlink, Lane::Shm, Lane::Rdma, Lane::Tcp];
 
 impl Lane {
     /// How many there are.
@@ -39,32 +40,24 @@ impl Lane {
     pub fn name(self) -> &'static str {
         match self {
             Lane::Local => "local",
-            Lane::CudaIpc => "cuda_ipc",
+            Lane::Nvlink => "nvlink",
             Lane::Shm => "shm",
             Lane::Rdma => "rdma",
             Lane::Tcp => "tcp",
         }
     }
 
-    /// Why this build cannot use the lane at all; `None` where it can.
-    pub fn not_built(self) -> Option<&'static str> {
-        match self {
-            Lane::Local | Lane::Shm | Lane::Rdma | Lane::Tcp => None,
-            Lane::CudaIpc => Some("not built in"),
-        }
-    }
-
-    /// Every lane, the fastest by nature first, with the reason why this build lacks it.
+    /// Returns every lane, the fastest by nature first.
     ///
     /// ```
     /// use transport::Lane;
     ///
     /// let lanes: Vec<_> = Lane::all().collect();
-    /// assert_eq!(lanes[0], (Lane::Local, None));
-    /// assert!(lanes.iter().all(|(lane, why)| lane.not_built() == *why && lane.name().parse() == Ok(*lane)));
+    /// assert_eq!(lanes[0], Lane::Local);
+    /// assert!(lanes.iter().all(|lane| lane.name().parse() == Ok(*lane)));
     /// ```
-    pub fn all() -> impl Iterator<Item = (Lane, Option<&'static str>)> {
-        RANKING.into_iter().map(|lane| (lane, lane.not_built()))
+    pub fn all() -> impl Iterator<Item = Lane> {
+        RANKING.into_iter()
     }
 }
 
@@ -76,7 +69,7 @@ impl fmt::Display for Lane {
 
 /// A lane's name that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no lane `{0}`; the lanes are local, cuda_ipc, shm, rdma, tcp")]
+#[error("there is no lane `{0}`; the lanes are local, nvlink, shm, rdma, tcp")]
 pub struct LaneParseError(String);
 
 impl FromStr for Lane {
@@ -163,12 +156,12 @@ impl fmt::Display for PassedOver {
 /// Kinds of reasons why a lane was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WhyPassed {
-    /// It is not built in.
-    Absent,
     /// `transport.lanes` forbids it.
     Forbidden,
     /// It is one for agents of one process.
     Elsewhere,
+    /// An end has memory of a kind that it does not read.
+    Memory,
     /// It was reached, and another one was faster.
     Slower,
     /// An end will have none of the other.
@@ -181,9 +174,9 @@ impl WhyPassed {
     /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Absent => "absent",
             Self::Forbidden => "forbidden",
             Self::Elsewhere => "elsewhere",
+            Self::Memory => "memory",
             Self::Slower => "slower",
             Self::Refused => "refused",
             Self::Unreached => "unreached",

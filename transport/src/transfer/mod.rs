@@ -12,13 +12,14 @@ use crate::agent::event::{TransferError, TransferReport};
 use crate::agent::link::{Link, Source, Way};
 use crate::agent::shared::AgentShared;
 use crate::lanes::Lane;
+use crate::lanes::nvlink::ReaderDevice;
 use crate::lanes::rdma::ReadPlan;
 use crate::lanes::tcp::StreamPlan;
 use crate::regions::RegionId;
 use crate::transfer::claims::{Claim, Claims, Range};
 use crate::transfer::prepared::{Plan, PlanGuard, Prepared};
 use domain::WorkerId;
-use kv_memory::Memory;
+use kv_memory::{Copier, Memory, PeerMemory, Place};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -141,10 +142,28 @@ impl Batch {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Returns whether its bytes go by way of a frame, since an end of it is memory of a device.
-    pub(crate) fn is_staged(&self) -> bool {
-        self.source.place().host().is_none() || self.destination.place().host().is_none()
+    /// Returns how its bytes get from one end to the other.
+    pub(crate) fn reach(&self) -> Reach<'_> {
+        let destination = self.destination.place();
+        match (self.source.place(), destination) {
+            (Ok(source), _) => Reach::Copied { source, destination },
+            (Err(source), Place::Device(device)) => Reach::Fetched { source, copier: device.copier },
+            (Err(_), Place::Host(_)) => unreachable!("`Prepared::check` refuses what no device can write"),
+        }
     }
+
+    /// Returns whether the calling thread alone can copy it: both ends are host memory.
+    pub(crate) fn is_the_hosts(&self) -> bool {
+        matches!(self.reach(), Reach::Copied { source: Place::Host(_), destination: Place::Host(_) })
+    }
+}
+
+/// How bytes of a batch get from one end to the other.
+pub(crate) enum Reach<'a> {
+    /// A thread copies them; by way of a frame, where an end is memory of a device.
+    Copied { source: Place<'a>, destination: Place<'a> },
+    /// The device of the destination fetches them.
+    Fetched { source: &'a Arc<PeerMemory>, copier: &'a Arc<dyn Copier> },
 }
 
 /// How the bytes come.
@@ -193,15 +212,24 @@ impl Prepared {
         let plan = match &link.way {
             Way::Rdma(way) => Plan::Reads(ReadPlan::new(way, link.peer, runs, destination)?),
             Way::Tcp(_) => Plan::Stream(StreamPlan::new(runs, tcp, destination)?),
-            Way::Local(_) | Way::Shm { .. } => {
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } => {
                 let batch = |run: Run| {
                     let missing = PrepareError::NoRegion { peer: Some(link.peer), region: run.source };
-                    Ok(Batch {
-                        source: sources.held.get(&run.source).cloned().ok_or(missing)?,
-                        destination: destination(run.destination)?,
-                        gate: run.gate,
-                        pieces: run.pieces,
-                    })
+                    let destination = destination(run.destination)?;
+                    if let Way::Nvlink(way) = &link.way
+                        && !way.reads_into(&*destination)
+                    {
+                        return Err(PrepareError::NotOnDevice { region: run.destination });
+                    }
+                    let mut source = sources.held.get(&run.source).cloned().ok_or(missing)?;
+                    if let Source::Own(memory) = &source
+                        && let Some(reader) = ReaderDevice::of_memory(&*destination)
+                        // Where it cannot, its bytes go through host memory, as was said when the peer was connected.
+                        && let Ok(Some(fetched)) = link.mapped_for(&reader, run.source, memory)
+                    {
+                        source = fetched;
+                    }
+                    Ok(Batch { source, destination, gate: run.gate, pieces: run.pieces })
                 };
                 Plan::Copies(runs.into_iter().map(batch).collect::<Result<_, _>>()?)
             }
@@ -379,6 +407,13 @@ pub enum PrepareError {
         /// The caller's region.
         region: RegionId,
     },
+    /// Memory that the device of `nvlink` does not write: the host's, or another device's. That lane was taken when all
+    /// of this worker's memory was that device's.
+    #[error("region {region:?} cannot be read into over nvlink: it is not in memory of the device that reads")]
+    NotOnDevice {
+        /// The caller's region.
+        region: RegionId,
+    },
     /// Two copies that write the same bytes.
     #[error("two copies would write to offset {at} of region {region:?}: each needs a place of its own")]
     Overlap {
@@ -424,11 +459,10 @@ mod tests {
     use crate::agent::config::TcpConfig;
     use crate::agent::known_peer::KnownPeer;
     use crate::agent::link::FairShares;
-    use crate::lanes::shm::peer_mapping::PeerMapping;
     use crate::lanes::shm::progress_page::{ProgressPage, ProgressView};
     use domain::Incarnation;
     use domain::session::PeerAddress;
-    use kv_memory::SealedMemory;
+    use kv_memory::{PeerMapping, SealedMemory};
     use std::os::fd::BorrowedFd;
     use std::sync::Mutex;
 

@@ -5,8 +5,9 @@ use crate::ends::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::{
-    Agent, Copier, CopyOrder, DeviceId, DevicePlace, Exports, Frame, GuardedMemory, Hub, Lane, LaneStatus, Memory,
-    Place, ReadBatch, Staging, Ticket, TransferError,
+    Agent, Copier, CopyOrder, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, FetchOrder, Fetched, Frame,
+    GuardedMemory, Hub, Lane, LaneStatus, Memory, PeerMemory, Place, ReadBatch, Staging, Ticket, TransferError,
+    WhyPassed,
 };
 
 const LEN: usize = 1 << 20;
@@ -38,13 +39,17 @@ fn a_lane_is_chosen_by_the_kind_of_memory_and_says_so() {
         (sealed(), sealed(), Lane::Shm, staging(None, None)),
         (sealed(), guarded(), Lane::Shm, staging(None, DEVICE)),
         (guarded(), sealed(), Lane::Tcp, staging(DEVICE, None)),
-        (guarded(), guarded(), Lane::Tcp, staging(DEVICE, DEVICE)),
+        (guarded(), guarded(), Lane::Nvlink, staging(None, None)),
     ] {
+        let host_here = owner.place().device().is_some() || reader.place().device().is_none();
         let (pair, status) = connected(owner, reader);
         assert_eq!((status.lane, status.staging), (lane, expected));
-        let shm = status.passed_over.iter().find(|passed| passed.lane == Lane::Shm).map(|shm| shm.reason.as_str());
-        let reason = "the peer's pool is in memory of device 0, which processes cannot map";
-        assert_eq!(shm, (lane == Lane::Tcp).then_some(reason));
+        let passed = |lane| status.passed_over.iter().find(|passed| passed.lane == lane);
+        let reason = |lane| passed(lane).map(|passed| (passed.why, passed.reason.as_str()));
+        let shm = (WhyPassed::Memory, "the peer's pool is in memory of device 0, which processes cannot map");
+        assert_eq!(reason(Lane::Shm), (lane == Lane::Tcp).then_some(shm));
+        let host = if host_here { "this worker's pool is in host memory" } else { "the peer's pool is in host memory" };
+        assert_eq!(reason(Lane::Nvlink), (lane > Lane::Nvlink).then_some((WhyPassed::Memory, host)));
         let report = pair.read(LEN / 2, 0, &[(0, LEN as u64 / 2), (LEN as u64 / 2, 0)]).result.expect("it comes");
         assert_eq!((report.lane, report.bytes), (lane, LEN as u64));
         let (source, destination) = (pair.owner.bytes(), pair.reader.bytes());
@@ -66,8 +71,8 @@ struct FragileCopier {
 // SAFETY: nobody touches its address.
 unsafe impl Memory for Fragile {
     fn place(&self) -> Place<'_> {
-        let (id, exports) = (DeviceId(0), Exports::default());
-        Place::Device(DevicePlace { id, address: self as *const Self as u64, exports, copier: &self.copier })
+        let (id, kind, exports) = (DeviceId(0), DeviceKind::Guarded, Exports::default());
+        Place::Device(DevicePlace { id, kind, address: self as *const Self as u64, exports, copier: &self.copier })
     }
 
     fn len(&self) -> usize {
@@ -86,6 +91,18 @@ impl Copier for FragileCopier {
 
     fn scatter(&self, order: CopyOrder, sum: u64) -> Ticket {
         if self.lost.load(Ordering::Relaxed) { Ticket::new(order.waker).0 } else { self.copier.scatter(order, sum) }
+    }
+
+    fn import(&self, exported: DeviceFile<'_>, len: usize) -> std::io::Result<Arc<PeerMemory>> {
+        self.copier.import(exported, len)
+    }
+
+    fn fetch(&self, order: FetchOrder) -> Ticket<Fetched> {
+        if self.lost.load(Ordering::Relaxed) { Ticket::new(order.waker).0 } else { self.copier.fetch(order) }
+    }
+
+    fn try_out(&self, source: &Arc<PeerMemory>, len: usize) -> Ticket<Fetched> {
+        self.copier.try_out(source, len)
     }
 }
 

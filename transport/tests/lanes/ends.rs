@@ -1,6 +1,7 @@
 //! Ends to test with: an agent, its memory and its word, and what it was told.
 
 use crate::certificates;
+use crate::nvlink::Odd;
 use domain::session::{PeerInfo, Role};
 use domain::{
     Dtype, Encoding, Incarnation, KvGroup, KvKind, KvLayout, KvPart, ModelLayout, ProgressWord, Secret, WorkerId,
@@ -37,7 +38,7 @@ pub(crate) fn devices() -> Vec<String> {
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// The lanes that work here: `rdma` where there is a device.
+/// The lanes that work here with host memory: `rdma` where there is a device.
 pub(crate) fn lanes() -> Vec<Lane> {
     let rdma = (!devices().is_empty()).then_some(Lane::Rdma);
     [Lane::Local, Lane::Shm, Lane::Tcp].into_iter().chain(rdma).collect()
@@ -57,6 +58,7 @@ pub(crate) struct Over {
 pub(crate) enum EndMemory {
     Sealed(SealedMemory),
     Guarded(GuardedMemory),
+    Odd(Arc<Odd>),
 }
 
 impl EndMemory {
@@ -65,6 +67,7 @@ impl EndMemory {
         match self {
             EndMemory::Sealed(memory) => memory.as_ptr(),
             EndMemory::Guarded(memory) => memory.as_ptr(),
+            EndMemory::Odd(memory) => memory.as_ptr(),
         }
     }
 
@@ -72,6 +75,7 @@ impl EndMemory {
         match self {
             EndMemory::Sealed(memory) => memory,
             EndMemory::Guarded(memory) => memory,
+            EndMemory::Odd(memory) => &**memory,
         }
     }
 }
@@ -110,6 +114,11 @@ impl fmt::Display for Over {
 }
 
 impl Over {
+    /// Returns a lane between memory of devices.
+    pub(crate) fn guarded(lane: Lane) -> Self {
+        Self { guarded: true, ..lane.into() }
+    }
+
     /// Has an end take this alone.
     pub(crate) fn only(self) -> impl Fn(&mut AgentConfig) + std::marker::Copy {
         move |config| {
@@ -119,15 +128,15 @@ impl Over {
     }
 }
 
-/// The lanes that work here, and those that can be encrypted, or bring encoded KV, also so; and those that reach memory
-/// of a device by a copier, out of such memory and into it.
+/// The lanes that work here with host memory, and those that can be encrypted, or bring encoded KV, also so. Then those
+/// that reach memory of a device, out of such memory and into it.
 pub(crate) fn ways() -> Vec<Over> {
     let tcp = |(tls, encoded, guarded)| Over { lane: Lane::Tcp, tls, encoded, guarded };
     let tcp =
         [(true, false, false), (false, true, false), (true, true, false), (false, false, true), (true, true, true)]
             .map(tcp);
-    let local = Over { guarded: true, ..Lane::Local.into() };
-    lanes().into_iter().map(Over::from).chain(tcp).chain([local]).collect()
+    let devices = [Lane::Local, Lane::Nvlink].map(Over::guarded);
+    lanes().into_iter().map(Over::from).chain(tcp).chain(devices).collect()
 }
 
 pub(crate) struct End {

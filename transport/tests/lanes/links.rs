@@ -69,7 +69,7 @@ fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
     assert_eq!(shm.peer, "worker w0");
     assert!(shm.probe.bytes_per_s > 0.0 && shm.probe.latency_s > 0.0);
     assert_eq!(reason(&shm, Lane::Local).as_deref(), Some("other process"));
-    assert_eq!(reason(&shm, Lane::CudaIpc).as_deref(), Some("not built in"));
+    assert_eq!(reason(&shm, Lane::Nvlink).as_deref(), Some("this worker's pool is in host memory"));
     assert_eq!(shm.passed_over.len(), 2, "slower lanes need no reason");
 
     let pair = two(|config| config.lanes.retain(|&lane| lane != Lane::Shm), |_| ());
@@ -82,6 +82,12 @@ fn the_fastest_lane_is_taken_and_the_others_have_reasons() {
     assert!(rdma.starts_with("no device") || rdma.starts_with("libibverbs cannot be loaded"), "{rdma}");
 
     let pair = two(|_| (), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
+    assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
+    let forbidden = Some("the peer: transport.lanes forbids shm there");
+    assert_eq!(reason(&status(&pair.reader), Lane::Shm).as_deref(), forbidden);
+    assert!(pair.owner.agent.counts().refused.iter().all(|&(_, count)| count == 0), "that is no fault of the reader's");
+
+    let pair = two(|_| (), |config| config.lanes = vec![Lane::Tcp]);
     assert_eq!(pair.reader.connect(OWNER), Lane::Tcp);
     assert_eq!(reason(&status(&pair.reader), Lane::Shm).as_deref(), Some("the peer offers no Unix socket"));
 
@@ -114,7 +120,7 @@ fn who_is_not_needed_is_left_without_a_word_and_found_again() {
 
 #[test]
 fn a_required_lane_is_taken_or_nothing() {
-    let pair = two(|config| config.require = Some(Lane::Shm), |config| config.lanes.retain(|&lane| lane != Lane::Shm));
+    let pair = two(|config| config.require = Some(Lane::Shm), |config| config.lanes = vec![Lane::Tcp]);
     pair.reader.agent.connect(OWNER);
     let reason = pair.reader.lost(OWNER);
     for part in ["transport.require = \"shm\"", "worker w0", "the peer offers no Unix socket", "local: other process"] {

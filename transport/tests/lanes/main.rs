@@ -10,6 +10,7 @@ mod faults;
 mod integrity;
 mod links;
 mod networks;
+mod nvlink;
 mod rails;
 mod regions;
 mod shm;

@@ -49,15 +49,18 @@ fn the_kernel_lets_nobody_but_the_owner_write() {
 
 /// Set for the process that plays the owner in the test below: where it may be killed at any time.
 const OWNER_PROCESS: &str = "TRANSPORT_TEST_OWNER";
+/// Set so: its memory is as a device's.
+const GUARDED: &str = "guarded";
 
 /// Not a test of its own: what the other process of the test below does.
 #[test]
 fn the_other_process() {
     #[expect(clippy::disallowed_methods, reason = "the test says by it which process this is")]
-    if std::env::var_os(OWNER_PROCESS).is_none() {
-        return;
-    }
-    let owner = end(&Hub::new(), OWNER, 7, LEN, |_| ());
+    let Some(is_guarded) = std::env::var_os(OWNER_PROCESS).map(|kind| kind == GUARDED) else { return };
+    let lane = if is_guarded { Lane::Nvlink } else { Lane::Shm };
+    let owner = end_over(Over { guarded: is_guarded, ..lane.into() }, &Hub::new(), OWNER, 7, LEN, |config| {
+        config.lanes = Lane::all().collect()
+    });
     owner.fill();
     let address = owner.agent.address();
     println!("\naddress {} {} {}", address.process, address.unix, address.tcp);
@@ -69,11 +72,12 @@ fn the_other_process() {
 
 #[test]
 fn two_processes_and_a_kill() {
-    for lane in [Lane::Shm, Lane::Tcp] {
+    for over in [Lane::Shm.into(), Lane::Tcp.into(), Over::guarded(Lane::Nvlink), Over::guarded(Lane::Tcp)] {
+        let lane = over.lane;
         let program = std::env::current_exe().expect("a test has a program");
         let mut owner = Command::new(program)
             .args(["--exact", "shm::the_other_process", "--nocapture"])
-            .env(OWNER_PROCESS, "1")
+            .env(OWNER_PROCESS, if over.guarded { GUARDED } else { "1" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -83,7 +87,7 @@ fn two_processes_and_a_kill() {
         let mut words = line.split(' ').skip(1).map(str::to_owned);
         let mut word = || words.next().expect("three parts");
         let address = PeerAddress { process: word().parse().expect("a number"), unix: word(), tcp: word() };
-        let reader = end(&Hub::new(), READER, 1, LEN, |config| config.lanes = vec![lane]);
+        let reader = end_over(over, &Hub::new(), READER, 1, LEN, |_| ());
         let incarnation = Incarnation(7);
         reader.agent.introduce(PeerInfo { id: OWNER, incarnation, name: "other".into(), role: Role::Prefill, address });
         assert_eq!(reader.connect(OWNER), lane);

@@ -181,7 +181,7 @@ fn own(asked: &TransferBench, pool_bytes: usize, trust: &Trust) -> Result<(), Co
     }
 }
 
-/// Returns a lane by its name. Errors: there is none, or this build lacks it.
+/// Returns a lane by its name. Errors: there is none, or it reads nothing that this command has.
 fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
     let without = |name, suffix| str::strip_suffix(name, suffix).map_or((name, false), |rest| (rest, true));
     let (lane, checksums) = without(name, CHECKSUMS);
@@ -193,7 +193,7 @@ fn over(name: &str, tls: bool) -> Result<Over, CommandError> {
         Err(_) if lane == "file" => Ok(Over::File),
         Err(_) if lane == "object" => Ok(Over::Object),
         Err(_) => wrong(&format!("there is no lane `{lane}`; there are local, shm, rdma, tcp, file and object")),
-        Ok(lane) if lane.not_built().is_some() => wrong("this build lacks it"),
+        Ok(Lane::Nvlink) => wrong("it reads memory of devices, and this command has none"),
         Ok(lane) => Ok(Over::Peer(Wire { lane, checksums, int8, tls: tls && lane == Lane::Tcp })),
     }
 }

@@ -3,10 +3,8 @@
 //! The owner copies its word there and wakes the threads that sleep on it. Readers map it for reading and sleep on its
 //! lower half.
 
-use crate::lanes::shm::peer_mapping::{MapError, PeerMapping};
 use crate::wake::SharedFutex;
-use kv_memory::Memory;
-use kv_memory::SealedMemory;
+use kv_memory::{MapError, Memory, PeerMapping, SealedMemory};
 use rustix::thread::futex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -45,7 +45,7 @@ impl Engine<'_> {
         }
         let deadline = |link: &Link| match &link.way {
             Way::Tcp(way) => way.rails().deadline(|_| true),
-            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         };
         self.state.links.values().filter_map(|open| deadline(&open.link)).min()
     }
@@ -101,7 +101,7 @@ impl Engine<'_> {
     pub(super) fn count_rails(&mut self) {
         let rails = self.state.links.values().filter_map(|open| match &open.link.way {
             Way::Tcp(way) => Some((way.rails().up(), way.askers().len())),
-            Way::Local(_) | Way::Shm { .. } | Way::Rdma(_) => None,
+            Way::Local(_) | Way::Nvlink(_) | Way::Shm { .. } | Way::Rdma(_) => None,
         });
         let (up, all) = rails.fold((0, 0), |(up, all), (more_up, more)| (up + more_up, all + more));
         self.state.attends = up < all || all > self.state.links.len();

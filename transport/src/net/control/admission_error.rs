@@ -3,6 +3,7 @@
 use super::hello::OTHER_SECRET;
 use crate::agent::counts::Refusal;
 use crate::agent::metadata::ImportError;
+use crate::lanes::Lane;
 use domain::{Incarnation, WorkerId};
 
 /// Why an end that connects is not served. After its proof, the other end is told.
@@ -26,19 +27,24 @@ pub(crate) enum AdmissionError {
     /// As many peers are connected as may be.
     #[error("too many peers are connected to it")]
     Full,
+    /// The settings of this agent leave out the lane that it wants.
+    #[error("transport.lanes forbids {0} there")]
+    Forbidden(Lane),
     /// It did not prove itself in time.
     #[error("it kept silent")]
     Silent,
 }
 
 impl AdmissionError {
-    /// The reason under which it is counted.
-    pub(super) fn refusal(self) -> Refusal {
-        match self {
+    /// The reason under which it is counted. `None`: it is no fault of the other end's.
+    pub(super) fn refusal(self) -> Option<Refusal> {
+        let refusal = match self {
             Self::OtherUser | Self::OtherSecret | Self::OtherWorker { .. } | Self::EarlierLife => Refusal::Identity,
             Self::Layout { .. } => Refusal::Layout,
+            Self::Forbidden(_) => return None,
             Self::Full => Refusal::Crowd,
             Self::Silent => Refusal::Silence,
-        }
+        };
+        Some(refusal)
     }
 }

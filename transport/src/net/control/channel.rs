@@ -4,10 +4,11 @@
 
 use super::admission_error::AdmissionError;
 use crate::agent::counts::{Counts, Refusal};
-use crate::lanes::shm::peer_mapping::MapError;
+use crate::lanes::nvlink::{MapRegionError, NotFetched};
 use crate::net::HELLO_BYTES_MAX;
 use crate::net::socket::{SendBuffer, Socket, is_tls};
 use crate::wire_error::WireError;
+use kv_memory::MapError;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -68,6 +69,9 @@ pub(crate) enum ChannelError {
     /// A region of the other end is not what it claims to be.
     #[error(transparent)]
     Map(#[from] MapError),
+    /// A region of the other end is memory that this agent's device does not read.
+    #[error(transparent)]
+    NotFetched(#[from] NotFetched),
     /// The other end is not served.
     #[error(transparent)]
     NotAdmitted(#[from] AdmissionError),
@@ -85,6 +89,15 @@ pub(crate) enum ChannelError {
     Failed(io::Error),
 }
 
+impl From<MapRegionError> for ChannelError {
+    fn from(error: MapRegionError) -> Self {
+        match error {
+            MapRegionError::NotFetched(error) => Self::NotFetched(error),
+            MapRegionError::Wire(error) => Self::Wire(error),
+        }
+    }
+}
+
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -99,10 +112,10 @@ impl ChannelError {
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Wire(_) | Self::Map(_) => Some(Refusal::Protocol),
-            Self::NotAdmitted(error) => Some(error.refusal()),
+            Self::NotAdmitted(error) => error.refusal(),
             Self::Refused(why, _) => Some(*why),
             Self::Tls(_) | Self::TlsNotSet => Some(Refusal::Encryption),
-            Self::Closed | Self::Failed(_) => None,
+            Self::Closed | Self::NotFetched(_) | Self::Failed(_) => None,
         }
     }
 

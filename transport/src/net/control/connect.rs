@@ -14,8 +14,8 @@ use crate::clock::now;
 use crate::fields::read_region;
 use crate::lanes::Probe;
 use crate::lanes::lane_queue::LaneReadError;
+use crate::lanes::nvlink::{NotFetched, NvlinkWay};
 use crate::lanes::rails::RAILS_MAX;
-use crate::lanes::shm::peer_mapping::PeerMapping;
 use crate::lanes::shm::progress_page::ProgressView;
 use crate::lanes::tcp::{self, JoinedRail, Order, TcpWay};
 use crate::net::HELLO_BYTES_MAX;
@@ -26,10 +26,10 @@ use crate::transfer::prepared::Prepared;
 use crate::transfer::{Copies, Copy, ReadBatch, Transfer};
 use crate::wire_error::WireError;
 use domain::session::PeerAddress;
-use kv_memory::Memory;
+use kv_memory::{Copier, Memory, PeerMapping, PeerMemory};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use threads::Doing;
@@ -77,6 +77,48 @@ pub(super) struct ConnectedLink {
 }
 
 pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink, ConnectError> {
+    let mut regions = BTreeMap::new();
+    let (channel, progress) = over_unix(agent, peer, Purpose::Control, |frame, channel| {
+        let (region, mapping) = map(frame, channel)?;
+        if let RegionPlace::Device(device) | RegionPlace::Exported(device, _) = region.place {
+            return Err(ConnectError::OfDevice(device));
+        }
+        Ok(take_note(&mut regions, region.id, mapping.map(Arc::new))?)
+    })?;
+    if !regions.is_empty() && regions.values().all(Option::is_none) {
+        return Err(ConnectError::NotMappable);
+    }
+    let first = regions.values().flatten().next();
+    let probe = first.map_or(Probe::default(), |first: &Arc<PeerMapping>| probe::copies(first.as_ptr(), first.len()));
+    let way = Way::Shm { progress, regions: Mutex::new(regions) };
+    Ok(ConnectedLink { link: Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel })
+}
+
+pub(super) fn nvlink(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink, ConnectError> {
+    let (reader, mut regions) = (agent.reader_device()?, BTreeMap::new());
+    let met = over_unix(agent, peer, Purpose::Devices, |frame, channel| {
+        let region = Region::decode(&frame.body)?;
+        let mapped = reader.map(&region, exported(&region, channel))?;
+        Ok(take_note(&mut regions, region.id, mapped)?)
+    });
+    let (channel, progress) = met.map_err(|error| match error {
+        ConnectError::NoUnixSocket | ConnectError::OtherHost => ConnectError::NoFabric(Box::new(error)),
+        other => other,
+    })?;
+    let first = regions.values().next().ok_or(NotFetched::NothingThere)?;
+    let probe = probe_fetches(&**reader.copier(), first)?;
+    let way = Way::Nvlink(NvlinkWay::new(reader, progress, regions));
+    Ok(ConnectedLink { link: Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel })
+}
+
+/// Connects a peer of this host, which passes descriptors: of each region that `region` takes note of, and of its
+/// progress word.
+fn over_unix(
+    agent: &AgentShared,
+    peer: &KnownPeer,
+    purpose: Purpose,
+    mut region: impl FnMut(&Frame, &mut Channel) -> Result<(), ConnectError>,
+) -> Result<(Channel, ProgressView), ConnectError> {
     if peer.address.unix.is_empty() {
         return Err(ConnectError::NoUnixSocket);
     }
@@ -85,20 +127,13 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink
             io::ErrorKind::ConnectionRefused => ConnectError::OtherHost,
             _ => ConnectError::UnixSocket(error),
         })?;
-        greet(agent, peer, Purpose::Control, Channel::new(Socket::plain(socket), true))
+        greet(agent, peer, purpose, Channel::new(Socket::plain(socket), true))
     })?;
-    let (mut regions, mut progress) = (BTreeMap::new(), None);
-    let begin = now();
+    let (mut progress, begin) = (None, now());
     loop {
         let frame = wait(&mut channel, begin)?;
         match frame.kind {
-            kind::REGION => {
-                let (region, mapping) = map(&frame, &mut channel)?;
-                if let RegionPlace::Device(device) = region.place {
-                    return Err(ConnectError::OfDevice(device));
-                }
-                take_note(&mut regions, region.id, mapping.map(Arc::new))?;
-            }
+            kind::REGION => region(&frame, &mut channel)?,
             kind::PROGRESS => {
                 let file = channel.take_descriptor().ok_or(WireError::ProgressWithoutFile)?;
                 progress = Some(ProgressView::new(file)?);
@@ -107,21 +142,26 @@ pub(super) fn shm(agent: &AgentShared, peer: &KnownPeer) -> Result<ConnectedLink
             other => return Err(WireError::OutOfPlace(other).into()),
         }
     }
-    if !regions.is_empty() && regions.values().all(Option::is_none) {
-        return Err(ConnectError::NotMappable);
-    }
-    let progress = progress.ok_or(ConnectError::NoProgress)?;
-    let first = regions.values().flatten().next();
-    let probe = first.map_or(Probe::default(), |first: &Arc<PeerMapping>| probe::copies(first.as_ptr(), first.len()));
-    let way = Way::Shm { progress, regions: Mutex::new(regions) };
-    Ok(ConnectedLink { link: Arc::new(Link::new(peer, way, &agent.fair_shares)), probe, channel })
+    Ok((channel, progress.ok_or(ConnectError::NoProgress)?))
+}
+
+/// Takes the descriptor that came with a region of a device, if one did.
+fn exported(region: &Region, channel: &mut Channel) -> Option<OwnedFd> {
+    matches!(region.place, RegionPlace::Exported(..)).then(|| channel.take_descriptor()).flatten()
+}
+
+/// Measures what a copier fetches out of a peer's memory.
+fn probe_fetches(copier: &dyn Copier, source: &Arc<PeerMemory>) -> Result<Probe, ConnectError> {
+    let len = source.len().min(PROBE_BYTES);
+    let time = |len: usize| probe::fastest_of(|| copier.try_out(source, len).wait().map(drop));
+    Ok(Probe { bytes_per_s: len as f64 / time(len)?, latency_s: time(len.min(PROBE_BYTES_MIN))? })
 }
 
 pub(super) fn tcp(agent: &AgentShared, peer: &KnownPeer, patience: Patience) -> Result<ConnectedLink, ConnectError> {
     let streams = agent.streams.as_ref().ok_or(ConnectError::NotListening)?;
     let (channel, regions) = control_over_tcp(agent, peer, patience)?;
     let device = regions.values().find_map(|region| match region.place {
-        RegionPlace::Device(device) => Some(device),
+        RegionPlace::Device(device) | RegionPlace::Exported(device, _) => Some(device),
         RegionPlace::Host | RegionPlace::File(_) => None,
     });
     let regions: BTreeMap<RegionId, u64> = regions.into_iter().map(|(id, region)| (id, region.len)).collect();
@@ -422,6 +462,10 @@ pub(super) fn add_region(link: &Link, frame: &Frame, channel: &mut Channel) -> R
             let mut regions = regions.lock().unwrap_or_else(PoisonError::into_inner);
             take_note(&mut regions, region.id, mapping.map(Arc::new))?;
         }
+        Way::Nvlink(way) => {
+            let region = Region::decode(&frame.body)?;
+            way.add_region(&region, exported(&region, channel))?;
+        }
         Way::Tcp(way) => way.add_region(Region::decode(&frame.body)?)?,
         // The lane `rdma` hears of regions, with their keys, over a connection of its own.
         Way::Local(_) | Way::Rdma(_) => {}
@@ -434,6 +478,7 @@ pub(super) fn withdraw_region(link: &Link, frame: &Frame) -> Result<(), WireErro
     let id = read_region(&frame.body)?;
     match &link.way {
         Way::Shm { regions, .. } => drop(regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id)),
+        Way::Nvlink(way) => way.withdraw_region(id),
         Way::Tcp(way) => way.withdraw_region(id),
         Way::Local(_) | Way::Rdma(_) => {}
     }

@@ -5,12 +5,12 @@ use super::hello::IdentityError;
 use crate::agent::counts::{Counts, Refusal};
 use crate::agent::rdma::RdmaError;
 use crate::lanes::lane_queue::LaneReadError;
+use crate::lanes::nvlink::{MapRegionError, NotFetched};
 use crate::lanes::rdma::{DeviceError, ExchangeError};
-use crate::lanes::shm::peer_mapping::MapError;
 use crate::lanes::{Lane, PassedOver, WhyPassed};
 use crate::transfer::{PostError, PrepareError};
 use crate::wire_error::WireError;
-use kv_memory::DeviceId;
+use kv_memory::{CopyError, DeviceId, MapError};
 use std::io;
 
 /// Why a peer is not connected, over a lane or a connection of it.
@@ -64,6 +64,15 @@ pub(crate) enum ConnectError {
     /// A region of the peer is in memory of a device.
     #[error("the peer's pool is in memory of {0}, which processes cannot map")]
     OfDevice(DeviceId),
+    /// This worker's device does not read the peer's memory.
+    #[error(transparent)]
+    NotFetched(#[from] NotFetched),
+    /// The peer is not on this host, and no lane reads memory of devices of others.
+    #[error("{0}; fabric handles, by which devices of several hosts read each other, are not used")]
+    NoFabric(Box<ConnectError>),
+    /// The copier of this worker's device does not bring what measures the link.
+    #[error("this worker's device does not fetch: {0}")]
+    Copier(#[from] CopyError),
     /// The peer keeps its progress word to itself.
     #[error("it does not show its progress")]
     NoProgress,
@@ -135,7 +144,12 @@ impl ConnectError {
 
     /// The kind of reason why a lane is passed over for it.
     pub(super) fn why_passed(&self) -> WhyPassed {
-        if self.refusal().is_some() { WhyPassed::Refused } else { WhyPassed::Unreached }
+        match self {
+            Self::NotFetched(NotFetched::NotMapped { .. }) => WhyPassed::Unreached,
+            Self::NotFetched(_) | Self::OfDevice(_) | Self::NotMappable => WhyPassed::Memory,
+            _ if self.refusal().is_some() => WhyPassed::Refused,
+            _ => WhyPassed::Unreached,
+        }
     }
 
     /// Counts it once, where it is the other end's fault.
@@ -146,6 +160,15 @@ impl ConnectError {
                 Self::Counted(Box::new(self))
             }
             None => self,
+        }
+    }
+}
+
+impl From<MapRegionError> for ConnectError {
+    fn from(error: MapRegionError) -> Self {
+        match error {
+            MapRegionError::NotFetched(error) => Self::NotFetched(error),
+            MapRegionError::Wire(error) => Self::Wire(error),
         }
     }
 }

@@ -32,13 +32,13 @@ pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -
     let mut passed_over: Vec<PassedOver> = Vec::new();
     let mut connected: Vec<ConnectedLink> = Vec::new();
     let begun = Patience::new(ANSWER_MAX);
-    for (lane, missing) in Lane::all() {
+    for lane in Lane::all() {
         if config.require.is_some_and(|required| lane > required) || taken.is_some_and(|taken| lane >= taken) {
             break;
         }
         let is_connected = taken.is_some() || !connected.is_empty();
         let patience = if is_connected { begun.with_steps(COMPARING_MAX) } else { begun };
-        match connect(agent, peer, lane, missing, patience) {
+        match connect(agent, peer, lane, patience) {
             Ok(link) => connected.push(link),
             Err(passed) => passed_over.push(passed),
         }
@@ -54,28 +54,20 @@ pub(crate) fn dial(agent: &AgentShared, peer: &KnownPeer, taken: Option<Lane>) -
 }
 
 /// Connects a peer over one lane. Errors: why the lane is passed over. What the peer does wrong is counted.
-fn connect(
-    agent: &AgentShared,
-    peer: &KnownPeer,
-    lane: Lane,
-    missing: Option<&str>,
-    patience: Patience,
-) -> Result<ConnectedLink, PassedOver> {
+fn connect(agent: &AgentShared, peer: &KnownPeer, lane: Lane, patience: Patience) -> Result<ConnectedLink, PassedOver> {
     let passed = |why, reason: &str| PassedOver { lane, why, reason: reason.to_owned() };
-    if let Some(missing) = missing {
-        return Err(passed(WhyPassed::Absent, missing));
-    }
     if !agent.config.lanes.contains(&lane) {
         return Err(passed(WhyPassed::Forbidden, "forbidden by transport.lanes"));
     }
     let connected = match lane {
+        Lane::Nvlink => connect::nvlink(agent, peer),
         Lane::Shm => connect::shm(agent, peer),
         Lane::Rdma => connect::rdma(agent, peer, patience),
         Lane::Tcp => connect::tcp(agent, peer, patience),
         Lane::Local if peer.address.process == agent.hub.process() => {
             return Err(passed(WhyPassed::Elsewhere, "it is not in this process any more"));
         }
-        Lane::Local | Lane::CudaIpc => return Err(passed(WhyPassed::Elsewhere, "other process")),
+        Lane::Local => return Err(passed(WhyPassed::Elsewhere, "other process")),
     };
     connected.map_err(|error: ConnectError| {
         let why = error.why_passed();

@@ -76,12 +76,27 @@ pub(crate) enum RegionPlace {
     File(u64),
     /// In memory of a device.
     Device(DeviceId),
+    /// In memory of a device, of which a descriptor comes along.
+    Exported(DeviceId, Exported),
+}
+
+/// Memory of a device that other devices of its kind map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exported {
+    /// What drives the device, by its number: a later release may know more kinds.
+    pub(crate) kind: u8,
+    /// Where the region begins in what the descriptor is of.
+    pub(crate) offset: u64,
+    /// Bytes of that.
+    pub(crate) bytes: u64,
 }
 
 /// The kinds of places, on the wire. Release 0.2.0 takes whatever is not a file for host memory.
 const IN_HOST: u8 = 0;
 const IN_FILE: u8 = 1;
 const IN_DEVICE: u8 = 2;
+/// What was exported follows. Only a reader that connects for `Purpose::Devices` is told so.
+const IN_EXPORT: u8 = 3;
 
 impl Region {
     pub(crate) fn encode(self) -> Vec<u8> {
@@ -90,19 +105,29 @@ impl Region {
             RegionPlace::Host => (0, IN_HOST),
             RegionPlace::File(offset) => (offset, IN_FILE),
             RegionPlace::Device(DeviceId(id)) => (id.into(), IN_DEVICE),
+            RegionPlace::Exported(DeviceId(id), _) => (id.into(), IN_EXPORT),
         };
-        fields.u64(number).u8(kind).finish()
+        let fields = fields.u64(number).u8(kind);
+        match self.place {
+            RegionPlace::Exported(_, Exported { kind, offset, bytes }) => fields.u8(kind).u64(offset).u64(bytes),
+            RegionPlace::Host | RegionPlace::File(_) | RegionPlace::Device(_) => fields,
+        }
+        .finish()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut fields = FieldReader::new(bytes);
         let (id, len, number, kind) = (fields.region()?, fields.u64()?, fields.u64()?, fields.u8()?);
-        fields.end()?;
         let place = match kind {
             IN_FILE => RegionPlace::File(number),
             IN_DEVICE => RegionPlace::Device(DeviceId(number as u32)),
+            IN_EXPORT => {
+                let (kind, offset, bytes) = (fields.u8()?, fields.u64()?, fields.u64()?);
+                RegionPlace::Exported(DeviceId(number as u32), Exported { kind, offset, bytes })
+            }
             _ => RegionPlace::Host,
         };
+        fields.end()?;
         Ok(Self { id, len, place })
     }
 }
@@ -116,6 +141,8 @@ pub(crate) enum Purpose {
     Bytes,
     /// What both ends of the lane `rdma` must know of each other.
     Queues,
+    /// As [`Purpose::Control`], with what drivers export of regions in memory of devices.
+    Devices,
 }
 
 /// What a proof is for: one does not serve as another.
@@ -235,6 +262,7 @@ impl Introduction {
             Purpose::Control => 0,
             Purpose::Bytes => 1,
             Purpose::Queues => 2,
+            Purpose::Devices => 3,
         };
         let KnownPeer { id, incarnation, name, address } = &self.from;
         let fields = FieldWriter::default().u8(purpose).who((*id, *incarnation)).who(self.to);
@@ -248,6 +276,7 @@ impl Introduction {
             0 => Purpose::Control,
             1 => Purpose::Bytes,
             2 => Purpose::Queues,
+            3 => Purpose::Devices,
             other => return Err(WireError::Purpose(other)),
         };
         let ((id, incarnation), to) = (fields.who()?, fields.who()?);
@@ -419,7 +448,8 @@ mod tests {
 
     #[test]
     fn regions_are_told_of_and_withdrawn() {
-        for place in [RegionPlace::Host, RegionPlace::File(4096), RegionPlace::Device(DeviceId(5))] {
+        let exported = RegionPlace::Exported(DeviceId(5), Exported { kind: 1, offset: 4096, bytes: 1 << 41 });
+        for place in [RegionPlace::Host, RegionPlace::File(4096), RegionPlace::Device(DeviceId(5)), exported] {
             let region = Region { id: RegionId(7), len: 1 << 40, place };
             let bytes = region.encode();
             assert_eq!(Region::decode(&bytes), Ok(region));

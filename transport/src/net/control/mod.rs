@@ -502,7 +502,7 @@ impl<'a> ControlLoop<'a> {
                 self.agent.lose(&link, &error.to_string());
             }
             Direction::Incoming(_) => {
-                if error.refusal().is_none() {
+                if error.refusal().is_none() && !matches!(error, ChannelError::NotAdmitted(_)) {
                     return self.close(number);
                 }
                 let reason = error.to_string();

@@ -2,17 +2,18 @@
 
 use super::admission_error::AdmissionError;
 use super::channel::{Channel, ChannelError};
-use super::hello::{self, Identity, Introduction, Proof, Purpose, Region, RegionPlace, Transcript, kind};
+use super::hello::{self, Exported, Identity, Introduction, Proof, Purpose, Region, RegionPlace, Transcript, kind};
 use super::sockets::prepare_tcp;
 use crate::agent::counts::Counts;
 use crate::agent::event::AgentEvent;
 use crate::agent::peers::MESSAGE_BYTES_MAX;
 use crate::agent::shared::AgentShared;
+use crate::lanes::Lane;
 use crate::net::HELLO_BYTES_MAX;
 use crate::regions::RegionId;
 use crate::wire_error::WireError;
 use domain::{Incarnation, Secret, Secrets, WorkerId};
-use kv_memory::Place;
+use kv_memory::{DeviceFile, Place};
 use rustix::net::sockopt;
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,14 +25,13 @@ enum Stage {
     /// It has said nothing.
     Silent,
     /// It knocked, by this secret, and was challenged.
-    Greeted {
-        transcript: Transcript,
-        secret: Secret,
-    },
+    Greeted { transcript: Transcript, secret: Secret },
     Peer {
         peer: WorkerId,
         incarnation: Incarnation,
         regions_shown: BTreeSet<RegionId>,
+        /// Whether it maps memory of devices; else it maps files.
+        maps_devices: bool,
     },
 }
 
@@ -81,8 +81,9 @@ impl Serving {
                     let (peer, incarnation) = (introduction.from.id, introduction.from.incarnation);
                     let purpose = introduction.purpose;
                     agent.introduce(introduction.from);
-                    self.0 = Stage::Peer { peer, incarnation, regions_shown: BTreeSet::new() };
-                    if purpose != Purpose::Control {
+                    let maps_devices = purpose == Purpose::Devices;
+                    self.0 = Stage::Peer { peer, incarnation, regions_shown: BTreeSet::new(), maps_devices };
+                    if let Purpose::Bytes | Purpose::Queues = purpose {
                         channel.push(kind::READY, &[], None);
                         return Ok(Next::Lane { purpose, peer, incarnation });
                     }
@@ -109,16 +110,26 @@ impl Serving {
     /// Tells a peer of the regions that it does not know yet, and of those that are no more. An error: no
     /// descriptor is left.
     pub(super) fn show_regions(&mut self, agent: &AgentShared, channel: &mut Channel) -> Result<(), ChannelError> {
-        let Stage::Peer { regions_shown, .. } = &mut self.0 else { return Ok(()) };
+        let Stage::Peer { regions_shown, maps_devices, .. } = &mut self.0 else { return Ok(()) };
+        let maps = |devices: bool| channel.is_unix() && *maps_devices == devices;
+        let (maps_devices, maps_files) = (maps(true), maps(false));
         let news = agent.regions_news(regions_shown);
         for id in news.withdrawn {
             channel.push(kind::WITHDRAWN, &id.0.to_le_bytes(), None);
         }
         for (id, memory) in news.new {
-            let (file, place) = match (memory.place(), memory.file().filter(|_| channel.is_unix())) {
-                (Place::Device(device), _) => (None, RegionPlace::Device(device.id)),
-                (Place::Host(_), Some((file, offset))) => (Some(to_send(file)?), RegionPlace::File(offset)),
-                (Place::Host(_), None) => (None, RegionPlace::Host),
+            let (file, place) = match memory.place() {
+                Place::Device(device) => match device.exports.file.filter(|_| maps_devices) {
+                    Some(DeviceFile { file, bytes, offset }) => {
+                        let exported = Exported { kind: device.kind.number(), offset, bytes };
+                        (Some(to_send(file)?), RegionPlace::Exported(device.id, exported))
+                    }
+                    None => (None, RegionPlace::Device(device.id)),
+                },
+                Place::Host(_) => match memory.file().filter(|_| maps_files) {
+                    Some((file, offset)) => (Some(to_send(file)?), RegionPlace::File(offset)),
+                    None => (None, RegionPlace::Host),
+                },
             };
             let region = Region { id, len: memory.len() as u64, place };
             channel.push(kind::REGION, &region.encode(), file);
@@ -189,6 +200,20 @@ fn admit(
     if agent.peers.incarnation(from.id).is_some_and(|known| known > from.incarnation) {
         return Err(AdmissionError::EarlierLife.into());
     }
+    if let Some(lane) = over_unix(introduction.purpose).filter(|_| channel.is_unix())
+        && !agent.config.lanes.contains(&lane)
+    {
+        return Err(AdmissionError::Forbidden(lane).into());
+    }
     channel.push(kind::IDENTITY, &transcript.prove(secret, Proof::Listener, &own.encode()), None);
     Ok(introduction)
+}
+
+/// Returns the lane that uses the Unix socket for this purpose. `None`: no lane does.
+fn over_unix(purpose: Purpose) -> Option<Lane> {
+    match purpose {
+        Purpose::Control => Some(Lane::Shm),
+        Purpose::Devices => Some(Lane::Nvlink),
+        Purpose::Bytes | Purpose::Queues => None,
+    }
 }

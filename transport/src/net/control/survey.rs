@@ -61,7 +61,7 @@ impl ControlLoop<'_> {
     /// Has the lanes to a peer compared again in a while, where that may change something: if the one that is
     /// taken is slow, or a faster one may come.
     pub(super) fn look_later(&mut self, link: &Arc<Link>) {
-        let faster = Lane::all().filter(|&(lane, _)| lane < link.lane()).any(|(lane, _)| may_come(self.agent, lane));
+        let faster = Lane::all().filter(|&lane| lane < link.lane()).any(|lane| may_come(self.agent, lane));
         let is_noted = self.looks.iter().any(|(_, noted)| noted.as_ptr() == Arc::as_ptr(link));
         if (faster || link.speed().is_slow()) && !is_noted {
             self.looks.push_back((now() + self.agent.config.survey_every, Arc::downgrade(link)));
@@ -112,11 +112,11 @@ impl ControlLoop<'_> {
 
 /// Returns whether a peer that was not reached over a lane may be, later: nothing of this agent forbids it.
 fn may_come(agent: &AgentShared, lane: Lane) -> bool {
-    let is_allowed = lane.not_built().is_none() && agent.config.lanes.contains(&lane);
-    is_allowed
+    agent.config.lanes.contains(&lane)
         && match lane {
-            // Whether a peer is in this process, or its device in this host, does not change.
-            Lane::Local | Lane::CudaIpc => false,
+            // Whether a peer is in this process does not change.
+            Lane::Local => false,
+            Lane::Nvlink => agent.reader_device().is_ok(),
             Lane::Rdma => agent.verbs.as_ref().is_ok_and(|verbs| verbs.failed().is_none()),
             Lane::Shm | Lane::Tcp => true,
         }

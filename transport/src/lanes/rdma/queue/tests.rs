@@ -7,8 +7,10 @@ use super::super::port;
 use super::super::verbs::pretended::{self, END_ERROR, PAIRS, POSTED, PretendedDevice, TOLD};
 use super::*;
 use crate::agent::config::RdmaConfig;
-use kv_memory::SealedMemory;
-use kv_memory::{Copier, CopyOrder, DeviceId, DevicePlace, Exports, Frame, Memory, Place, Ticket};
+use kv_memory::{
+    Copier, CopyOrder, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, FetchOrder, Fetched, Frame, Memory,
+    PeerMemory, Place, SealedMemory, Ticket,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -263,6 +265,18 @@ impl Copier for NoCopier {
     fn scatter(&self, _: CopyOrder, _: u64) -> Ticket {
         Ticket::new(None).0
     }
+
+    fn import(&self, _: DeviceFile<'_>, _: usize) -> std::io::Result<Arc<PeerMemory>> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn fetch(&self, _: FetchOrder) -> Ticket<Fetched> {
+        Ticket::new(None).0
+    }
+
+    fn try_out(&self, _: &Arc<PeerMemory>, _: usize) -> Ticket<Fetched> {
+        Ticket::new(None).0
+    }
 }
 
 // SAFETY: it is said to be a device's, so nobody touches what is at its address.
@@ -270,7 +284,13 @@ unsafe impl Memory for Exported {
     fn place(&self) -> Place<'_> {
         let dma_buf = self.0.as_ref().map(|file| (file.as_fd(), 0));
         let exports = Exports { dma_buf, ..Exports::default() };
-        Place::Device(DevicePlace { id: DeviceId(3), address: 1 << 20, exports, copier: &self.1 })
+        Place::Device(DevicePlace {
+            id: DeviceId(3),
+            kind: DeviceKind::Cuda,
+            address: 1 << 20,
+            exports,
+            copier: &self.1,
+        })
     }
 
     fn len(&self) -> usize {

@@ -7,22 +7,34 @@ use std::os::fd::BorrowedFd;
 
 /// Why a peer's memory is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum MapError {
+pub enum MapError {
+    /// It is no file that can be sealed.
     #[error("its memory is no memfd: {0}")]
     NoMemfd(Errno),
+    /// Its owner may take bytes of it away.
     #[error("its memory could shrink under the reader")]
     CouldShrink,
+    /// The system does not say how long it is.
     #[error("its memory has no size: {0}")]
     NoSize(Errno),
+    /// It has fewer bytes than its owner says.
     #[error("its memory has {size} bytes, not {len} from {offset}")]
-    TooShort { size: i64, len: usize, offset: u64 },
+    TooShort {
+        /// Bytes that it has.
+        size: i64,
+        /// Bytes that were asked for.
+        len: usize,
+        /// Where they should begin.
+        offset: u64,
+    },
+    /// The system refuses to map it.
     #[error("its memory cannot be mapped: {0}")]
     Refused(Errno),
 }
 
 /// A read-only mapping of a sealed memfd. It stays valid memory whatever becomes of the peer: the kernel keeps the
 /// file as long as it is mapped, and the seals keep its size.
-pub(crate) struct PeerMapping {
+pub struct PeerMapping {
     base: *const u8,
     len: usize,
 }
@@ -33,8 +45,8 @@ unsafe impl Send for PeerMapping {}
 unsafe impl Sync for PeerMapping {}
 
 impl PeerMapping {
-    /// Maps `len` bytes from `offset`.
-    pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
+    /// Maps `len` bytes from `offset`. Errors: [`MapError`].
+    pub fn new(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, MapError> {
         if !rustix::fs::fcntl_get_seals(file).map_err(MapError::NoMemfd)?.contains(SealFlags::SHRINK) {
             return Err(MapError::CouldShrink);
         }
@@ -51,11 +63,14 @@ impl PeerMapping {
         Ok(Self { base: base.cast(), len })
     }
 
-    pub(crate) fn as_ptr(&self) -> *const u8 {
+    /// Returns the first byte, which must not be written.
+    pub fn as_ptr(&self) -> *const u8 {
         self.base
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns bytes, at least one.
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
         self.len
     }
 }
