@@ -1,0 +1,66 @@
+// Texts about failures. Lines of the source come from addr2line, which is part of the tools that g++ needs anyway.
+#include "report.h"
+
+#include <dlfcn.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace simt {
+
+constexpr size_t TEXT_BYTES = 1024;
+
+std::string format(const char* pattern, ...) {
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, pattern);
+    vsnprintf(text, sizeof text, pattern, arguments);
+    va_end(arguments);
+    return text;
+}
+
+const char* outcome_name(Outcome outcome) {
+    switch (outcome) {
+        case Outcome::Ok: return "ok";
+        case Outcome::InvalidConfiguration: return "invalid configuration";
+        case Outcome::IllegalAddress: return "illegal address";
+        case Outcome::MisalignedAddress: return "misaligned address";
+        case Outcome::LaunchFailed: return "launch failed";
+        case Outcome::Race: return "race";
+        case Outcome::Unwritten: return "read of unwritten shared memory";
+    }
+    return "unknown";
+}
+
+std::string describe_thread(const Thread& thread) {
+    const uint3 block = machine->grid_block;
+    return format("thread (%u,%u,%u) of block (%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z, block.x,
+                  block.y, block.z);
+}
+
+std::string source_line(const void* code) {
+    Dl_info info;
+    if (code == nullptr || dladdr(code, &info) == 0 || info.dli_fname == nullptr) return "";
+    // A return address belongs to the call before it.
+    const size_t offset = static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase) - 1;
+    const std::string command = format("addr2line -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
+    FILE* pipe = popen(command.c_str(), "r");
+    if (pipe == nullptr) return "";
+    char line[TEXT_BYTES] = "";
+    const bool read = fgets(line, sizeof line, pipe) != nullptr;
+    pclose(pipe);
+    line[strcspn(line, "\n ")] = 0;
+    if (!read || line[0] == '?') return "";
+    const char* slash = strrchr(line, '/');
+    return slash != nullptr ? slash + 1 : line;
+}
+
+std::string describe_failure(const Launch& launch, const Failure& failure) {
+    std::string text = std::string(launch.name) + ": " + failure.what;
+    const std::string line = source_line(failure.code);
+    if (!line.empty()) text += ", at " + line;
+    return text;
+}
+
+}  // namespace simt
