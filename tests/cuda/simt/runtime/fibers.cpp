@@ -90,11 +90,11 @@ constexpr size_t ENTRY_WORD = 11;
 
 size_t stacks_bytes(unsigned count) { return STACK_BYTES * count; }
 
-unsigned char* allocate_stacks(unsigned count) {
+unsigned char* allocate_memory(size_t bytes) {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    void* memory = mmap(nullptr, stacks_bytes(count), PROT_READ | PROT_WRITE, flags, -1, 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) {
-        perror("simt: no memory for stacks");
+        perror("simt: no memory for fibers");
         abort();
     }
     return static_cast<unsigned char*>(memory);

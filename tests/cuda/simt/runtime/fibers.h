@@ -8,9 +8,11 @@ namespace simt {
 // Saves the caller's registers and stack pointer in `*save`, and continues where `load` was saved.
 extern "C" void simt_switch(void** save, void* load);
 
-// Returns memory for `count` stacks, in one piece of `stacks_bytes(count)` bytes.
-unsigned char* allocate_stacks(unsigned count);
+// Returns the bytes that `count` stacks need, in one piece.
 size_t stacks_bytes(unsigned count);
+
+// Returns zeroed memory, of which only touched pages take space.
+unsigned char* allocate_memory(size_t bytes);
 
 // Prepares the stack with a number so that a switch to the result calls `entry`, which must not return.
 void* prepare_stack(unsigned char* stacks, unsigned number, void (*entry)());

@@ -27,11 +27,15 @@ constexpr int UNWRITTEN = 0xff;
 constexpr size_t CANARY_BYTES = 1024;
 constexpr size_t SHARED_ALIGNMENT = 1024;
 
-Machine::Machine() : threads(new Thread[MAX_THREADS]()), warps(new Warp[MAX_WARPS]()) {
-    stacks = allocate_stacks(MAX_THREADS);
+Machine::Machine() : threads(new Thread[MAX_THREADS]()) {
+    const size_t warps_offset = (stacks_bytes(MAX_THREADS) + alignof(Warp) - 1) / alignof(Warp) * alignof(Warp);
+    own_bytes = warps_offset + MAX_WARPS * sizeof(Warp);
+    stacks = allocate_memory(own_bytes);
+    warps = reinterpret_cast<Warp*>(stacks + warps_offset);
     const size_t bytes = (MAX_DYNAMIC_SHARED + CANARY_BYTES + SHARED_ALIGNMENT - 1) / SHARED_ALIGNMENT *
                          SHARED_ALIGNMENT;
     dynamic_shared = static_cast<unsigned char*>(aligned_alloc(SHARED_ALIGNMENT, bytes));
+    checks = new_checks();
 }
 
 // The device headers' view of the running thread.

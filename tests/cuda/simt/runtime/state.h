@@ -90,11 +90,12 @@ struct Machine {
     unsigned live_threads = 0;
     unsigned ready_warps = 0;
     std::unique_ptr<Thread[]> threads;
-    std::unique_ptr<Warp[]> warps;
+    Warp* warps = nullptr;
     Barrier barriers[MAX_BARRIERS] = {};
 
-    // Memory. The stacks lie in one piece, so that one comparison recognises them.
+    // Memory. The stacks and the warps lie in one piece: one comparison recognises what is not memory of the kernel.
     unsigned char* stacks = nullptr;
+    size_t own_bytes = 0;
     unsigned char* dynamic_shared = nullptr;
     unsigned char* static_shared = nullptr;
     size_t static_shared_bytes = 0;
@@ -105,7 +106,7 @@ struct Machine {
 
     // Checks of modules with hooks. `checked` is false for plain modules.
     bool checked = false;
-    Checks checks;
+    Checks* checks = nullptr;
 
     // Where a fault of the kernel returns to.
     sigjmp_buf fault_return;
@@ -114,6 +115,11 @@ struct Machine {
 // The machine of this thread of the system, and the CUDA thread that it runs (null outside of kernels).
 extern thread_local Machine* machine __attribute__((tls_model("initial-exec")));
 extern thread_local Thread* current __attribute__((tls_model("initial-exec")));
+
+// Says whether an address belongs to the runtime or to the stack of a thread, and not to memory of the device.
+inline bool is_own_memory(const void* address) {
+    return static_cast<size_t>(static_cast<const unsigned char*>(address) - machine->stacks) < machine->own_bytes;
+}
 
 // Ends the launch with a failure and does not return. The text names block and thread of the caller.
 [[noreturn]] void fail(Outcome outcome, std::string what, const void* code = nullptr);
