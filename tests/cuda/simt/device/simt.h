@@ -3,7 +3,6 @@
 #pragma once
 #define BATON_SIMT 1
 
-#include <algorithm>
 #include <cfloat>
 #include <climits>
 #include <cmath>
@@ -23,7 +22,7 @@
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __grid_constant__
