@@ -210,7 +210,8 @@ int main(int count, char** arguments) {
     folder = arguments[1];
     check::use_allocation_table();
     for (const char* name : {"norm", "pipeline", "tile", "product", "attention", "total", "reverse", "histogram",
-                             "exchange", "neighbours", "wide", "dependent"}) {
+                             "exchange", "neighbours", "wide", "dependent", "total_all_fence", "total_release",
+                             "pipeline_numbered", "reverse_masks"}) {
         check_correct(name);
     }
     for (const Broken& broken : broken_kernels()) check_broken(broken);

@@ -150,7 +150,7 @@ static Verdict run_attention(const Kernel& kernel) {
 // Launches twice, so that a ticket that is not reset shows.
 static Verdict run_total(const Kernel& kernel) {
     const int blocks = 7;
-    Array<float> in(random_numbers(blocks * 64, 10)), partial(blocks), out(1);
+    Array<float> in(random_numbers(blocks * 64, 10)), partial(blocks * 2), out(1);
     Array<unsigned> ticket(std::vector<unsigned>{0});
     double sum = 0.0;
     for (size_t i = 0; i < in.size(); i++) sum += in[i];

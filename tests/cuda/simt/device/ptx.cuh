@@ -1,8 +1,6 @@
 // The emulated version of the product's header of the same name, which is the only one with inline PTX. The functions
-// and their meaning are the same; the look-alike of nvrtc puts this file in its place.
+// and their meaning are the same; the look-alike of nvrtc puts this file in its place. simt.h comes before it.
 #pragma once
-
-#include "calls.h"
 
 namespace ptx {
 
@@ -48,8 +46,36 @@ inline unsigned round_bf16(float value) {
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
+// Cuts a number to f32, and sets the last bit if that loses anything. Rounding the result to a shorter format then gives
+// the same as rounding the number itself.
+inline float round_to_odd(double number) {
+    float cut = static_cast<float>(number);
+    if (static_cast<double>(cut) == number || number != number) return cut;
+    unsigned bits = __builtin_bit_cast(unsigned, cut);
+    const bool away_from_zero = __builtin_fabs(static_cast<double>(cut)) > __builtin_fabs(number);
+    if (away_from_zero) bits--;
+    return __builtin_bit_cast(float, bits | 1u);
+}
+
 // cvt.rn.bf16x2.f32: `low` goes to the low half.
 inline unsigned round_bf16x2(float low, float high) { return round_bf16(high) << 16 | round_bf16(low); }
+
+// fma.rn.bf16x2: a * b + c of each half, rounded once. The sum in f64 is exact unless product and c are more than 37
+// binary orders apart. Then a tie may be rounded the other way than on a device.
+inline unsigned multiply_add_bf16x2(unsigned a, unsigned b, unsigned c) {
+    const auto half = [](unsigned pair, unsigned shift) {
+        return static_cast<double>(__builtin_bit_cast(float, (pair >> shift & 0xffffu) << 16));
+    };
+    unsigned result = 0;
+    for (unsigned shift = 0; shift <= 16; shift += 16) {
+        const double sum = half(a, shift) * half(b, shift) + half(c, shift);
+        result |= round_bf16(round_to_odd(sum)) << shift;
+    }
+    return result;
+}
+
+// cvt.f32.f16, of the bits of the number.
+inline float widen_half(unsigned short bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 
 // ex2.approx.ftz: subnormal arguments and results become zero.
 inline float exp2_approx(float x) {

@@ -21,7 +21,7 @@ static void land(Copy& copy) {
 
 // Says whether a copy lands when it is issued.
 static bool lands_early() {
-    switch (options().copies) {
+    switch (machine->copies) {
         case Copies::Early: return true;
         case Copies::Late: return false;
         case Copies::Random: return machine->random.below(2) == 0;

@@ -157,7 +157,7 @@ static void run_blocks(Machine& m) {
     const Extent grid = m.launch->grid;
     std::vector<unsigned> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     std::iota(order.begin(), order.end(), 0u);
-    if (options().order == Order::Random) {
+    if (m.random_order) {
         for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[m.random.below(static_cast<unsigned>(i))]);
     }
     // A fault of the kernel returns here: see faults.cpp.
@@ -197,6 +197,8 @@ Result run_grid(const Launch& launch) {
     m.launch = &launch;
     m.failure = {};
     m.counts = {};
+    m.random_order = options().order == Order::Random;
+    m.copies = options().copies;
     m.random.seed(options().seed + launches_so_far());
     m.grid_size = {launch.grid.x, launch.grid.y, launch.grid.z};
     m.block_size = {launch.block.x, launch.block.y, launch.block.z};

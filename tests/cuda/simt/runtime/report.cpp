@@ -39,21 +39,33 @@ std::string describe_thread(const Thread& thread) {
                   block.y, block.z);
 }
 
+// Says whether "file:line" lies in the emulator, which is never the place of a mistake.
+static bool in_emulator(const char* line) {
+    for (const char* file : {"ptx.cuh:", "atomics.h:", "arithmetic.h:", "warp.h:", "access.cpp:", "copies.cpp:"}) {
+        if (strncmp(line, file, strlen(file)) == 0) return true;
+    }
+    return false;
+}
+
 std::string source_line(const void* code) {
     Dl_info info;
     if (code == nullptr || dladdr(code, &info) == 0 || info.dli_fname == nullptr) return "";
     // A return address belongs to the call before it.
     const size_t offset = static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase) - 1;
-    const std::string command = format("addr2line -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
+    const std::string command = format("addr2line -i -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
     FILE* pipe = popen(command.c_str(), "r");
     if (pipe == nullptr) return "";
-    char line[TEXT_BYTES] = "";
-    const bool read = fgets(line, sizeof line, pipe) != nullptr;
+    // One line for each function that was inlined, the innermost first.
+    std::string found;
+    char line[TEXT_BYTES];
+    while (found.empty() && fgets(line, sizeof line, pipe) != nullptr) {
+        line[strcspn(line, "\n ")] = 0;
+        const char* slash = strrchr(line, '/');
+        const char* name = slash != nullptr ? slash + 1 : line;
+        if (name[0] != '?' && !in_emulator(name)) found = name;
+    }
     pclose(pipe);
-    line[strcspn(line, "\n ")] = 0;
-    if (!read || line[0] == '?') return "";
-    const char* slash = strrchr(line, '/');
-    return slash != nullptr ? slash + 1 : line;
+    return found;
 }
 
 std::string describe_failure(const Launch& launch, const Failure& failure) {

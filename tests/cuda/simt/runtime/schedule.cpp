@@ -16,18 +16,17 @@ static unsigned next_bit(unsigned bits, unsigned bit) {
 // Returns the thread that runs after `last`, or null if none is ready.
 static Thread* next_thread(const Thread& last) {
     Machine& m = *machine;
-    const bool by_seed = options().order == Order::Random;
     unsigned warp = last.warp;
     if (m.warps[warp].ready == 0) m.ready_warps &= ~(1u << warp);
     if (m.ready_warps == 0) return nullptr;
-    if (by_seed) {
+    if (m.random_order) {
         warp = m.random.pick_bit(m.ready_warps);
     } else if (m.warps[warp].ready == 0) {
         warp = next_bit(m.ready_warps, warp);
     }
     const unsigned ready = m.warps[warp].ready;
     unsigned lane;
-    if (by_seed) {
+    if (m.random_order) {
         lane = m.random.pick_bit(ready);
     } else if (warp == last.warp) {
         lane = next_bit(ready, last.lane);
@@ -73,7 +72,7 @@ void leave_block() {
 
 Thread& first_thread() {
     Machine& m = *machine;
-    if (options().order == Order::Rising) return m.threads[0];
+    if (!m.random_order) return m.threads[0];
     const unsigned warp = m.random.pick_bit(m.ready_warps);
     return m.threads[warp * LANES + m.random.pick_bit(m.warps[warp].ready)];
 }

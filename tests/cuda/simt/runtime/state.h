@@ -80,6 +80,8 @@ struct Machine {
     Failure failure;
     Counts counts;
     Random random;
+    bool random_order = false;        // the settings, as they were when the launch began
+    Copies copies = Copies::Late;
     void* scheduler_stack = nullptr;  // the stack pointer of `run_grid` while fibers run
     uint3 grid_block = {};            // the index of the running block
     dim3 grid_size;
