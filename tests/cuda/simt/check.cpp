@@ -1,10 +1,12 @@
 // Tests of the emulator itself: correct kernels must pass in every mode, and each broken kernel must be found in the
-// modes that its file names. Prints a line for each kernel, then "N passed, N failed". Usage: check-simt FOLDER, with
-// the compiled kernels in FOLDER (see the script `check`).
+// modes that its file names. Prints a line for each kernel, then "N passed, N failed". Usage: check-simt
+// FOLDER [--speed], with the compiled kernels in FOLDER (see the script `check`). --speed prints times instead.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -200,23 +202,85 @@ void check_counts() {
     report(right, "counts", detail);
 }
 
+// Checks the list of memory that a launch touched.
+void check_touched() {
+    const check::Kernel kernel = load("exchange", Build::Checked);
+    check::Array<float> in(64), out(64);
+    float *in_data = in.data(), *out_data = out.data();
+    void* arguments[] = {&out_data, &in_data};
+    simt::Launch launch;
+    launch.name = "exchange";
+    launch.thunk = kernel.thunk;
+    launch.module = kernel.module;
+    launch.arguments = arguments;
+    launch.block = {64};
+    launch.list_touched = true;
+    const simt::Result result = simt::run_grid(launch);
+    const auto same = [](const std::vector<simt::Interval>& list, const simt::Interval& whole) {
+        return list.size() == 1 && list[0].begin == whole.begin && list[0].end == whole.end;
+    };
+    report(same(result.reads, in.interval()) && same(result.writes, out.interval()), "touched memory",
+           std::to_string(result.reads.size()) + " interval read, " + std::to_string(result.writes.size()) + " written");
+}
+
+// Measures the loops of speed.cu. Returns the least time of an operation of a thread in nanoseconds.
+double measure(Build build, int kind) {
+    constexpr int REPEATS = 5000, TRIES = 7;
+    constexpr unsigned THREADS = 128;
+    const check::Kernel kernel = load("speed", build);
+    check::Array<float> memory(std::vector<float>(THREADS, 0.0f));
+    float* data = memory.data();
+    int repeats = REPEATS;
+    void* arguments[] = {&data, &kind, &repeats};
+    simt::Launch launch;
+    launch.thunk = kernel.thunk;
+    launch.module = kernel.module;
+    launch.arguments = arguments;
+    launch.block = {THREADS};
+    double least = 1e9;
+    for (int i = 0; i < TRIES; i++) {
+        const auto start = std::chrono::steady_clock::now();
+        simt::run_grid(launch);
+        const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+        least = std::min(least, time.count() / REPEATS / THREADS);
+    }
+    return least;
+}
+
+// Prints what operations cost.
+void print_speed() {
+    simt::options().copies = Copies::Late;
+    simt::options().order = Order::Rising;
+    const char* const kinds[] = {"shuffle", "barrier", "read and write of shared memory",
+                                 "read and write of global memory"};
+    printf("%-34s %10s %10s   ns per thread, least of 7\n", "", "plain", "checked");
+    for (int kind = 0; kind < 4; kind++) {
+        printf("%-34s %10.1f %10.1f\n", kinds[kind], measure(Build::Plain, kind), measure(Build::Checked, kind));
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 2) {
-        fprintf(stderr, "usage: check-simt FOLDER\n");
+    if (count < 2 || count > 3 || (count == 3 && strcmp(arguments[2], "--speed") != 0)) {
+        fprintf(stderr, "usage: check-simt FOLDER [--speed]\n");
         return 2;
     }
     folder = arguments[1];
     check::use_allocation_table();
+    if (count == 3) {
+        print_speed();
+        return 0;
+    }
     for (const char* name : {"norm", "pipeline", "tile", "product", "attention", "total", "reverse", "histogram",
                              "exchange", "neighbours", "wide", "dependent", "total_all_fence", "total_release",
-                             "pipeline_numbered", "reverse_masks"}) {
+                             "pipeline_numbered", "reverse_masks", "intrinsics"}) {
         check_correct(name);
     }
     for (const Broken& broken : broken_kernels()) check_broken(broken);
     check_released_memory();
     check_counts();
+    check_touched();
     printf("%d passed, %d failed\n", passed, failed);
     return failed == 0 ? 0 : 1;
 }

@@ -233,6 +233,14 @@ static Verdict run_dependent(const Kernel& kernel) {
     return verdict;
 }
 
+static Verdict run_intrinsics(const Kernel& kernel) {
+    const size_t groups = 5;
+    Array<int> out(groups);
+    Verdict verdict{launch(kernel, {1}, {32}, 0, out.data()), true};
+    for (size_t i = 0; i < groups; i++) verdict.numbers_right &= out[i] == 1;
+    return verdict;
+}
+
 Family find_family(const std::string& name) {
     static const struct {
         const char* name;
@@ -242,6 +250,7 @@ Family find_family(const std::string& name) {
         {"product", run_product},     {"attention", run_attention}, {"total", run_total},
         {"reverse", run_reverse},     {"histogram", run_histogram}, {"exchange", run_exchange},
         {"neighbours", run_neighbours}, {"wide", run_wide},         {"dependent", run_dependent},
+        {"intrinsics", run_intrinsics},
     };
     for (const auto& entry : families) {
         if (name == entry.name) return entry.family;

@@ -152,14 +152,19 @@ static void run_block(Machine& m, unsigned number) {
     if (m.failure.outcome == Outcome::Ok) check_canary(m);
 }
 
-// Runs all blocks, in rising order or by seed.
-static void run_blocks(Machine& m) {
+// Returns the numbers of all blocks, in rising order or by seed.
+static std::vector<unsigned> order_of_blocks(Machine& m) {
     const Extent grid = m.launch->grid;
     std::vector<unsigned> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     std::iota(order.begin(), order.end(), 0u);
     if (m.random_order) {
         for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[m.random.below(static_cast<unsigned>(i))]);
     }
+    return order;
+}
+
+// Runs all blocks, until one fails.
+static void run_blocks(Machine& m, const std::vector<unsigned>& order) {
     // A fault of the kernel returns here: see faults.cpp.
     if (sigsetjmp(m.fault_return, 1) != 0) {
         current = nullptr;
@@ -208,7 +213,7 @@ Result run_grid(const Launch& launch) {
     m.checked = module.checked && options().checks;
     install_fault_handlers();
     if (m.checked) checks_begin_launch(module);
-    run_blocks(m);
+    run_blocks(m, order_of_blocks(m));
     if (m.checked) checks_end_launch(result);
     m.launch = nullptr;
     result.outcome = m.failure.outcome;
