@@ -22,7 +22,6 @@ constexpr unsigned MAX_THREADS = 1024;
 constexpr unsigned MAX_WARPS = MAX_THREADS / LANES;
 constexpr unsigned MAX_BARRIERS = 16;
 constexpr size_t MAX_DYNAMIC_SHARED = 227 << 10;
-constexpr size_t MAX_STATIC_SHARED = 48 << 10;
 
 // One CUDA thread, and the fiber that runs it.
 struct Thread {

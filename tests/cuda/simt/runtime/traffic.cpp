@@ -14,18 +14,29 @@ constexpr unsigned ROUND_BYTES = BANKS * BANK_BYTES;
 
 void Traffic::begin_block(unsigned threads) {
     warps_.resize((threads + LANES - 1) / LANES);
-    all_lanes_.clear();
     for (size_t warp = 0; warp < warps_.size(); warp++) {
         warps_[warp].clear();
-        all_lanes_.push_back(machine->warps[warp].live);
+        warps_[warp].all_lanes = machine->warps[warp].live;
     }
+}
+
+void Traffic::WarpLog::clear() {
+    instructions.clear();
+    for (auto& entry : cache) entry = {};
+}
+
+Traffic::Instruction& Traffic::WarpLog::find(uintptr_t key) {
+    auto& entry = cache[key / 2 % CACHE_ENTRIES];
+    if (entry.key != key) entry = {key, &instructions[key]};
+    return *entry.instruction;
 }
 
 void Traffic::record(Space space, uintptr_t address, size_t bytes, const void* code, Counts& counts) {
     const Thread& self = *current;
     // One instruction may reach both kinds of memory through a generic address.
     const uintptr_t key = reinterpret_cast<uintptr_t>(code) * 2 + (space == Space::Shared);
-    Instruction& instruction = warps_[self.warp][key];
+    WarpLog& warp = warps_[self.warp];
+    Instruction& instruction = warp.find(key);
     instruction.space = space;
     const uint32_t number = instruction.done[self.lane]++ - instruction.first;
     while (instruction.executions.size() <= number) instruction.executions.emplace_back();
@@ -33,7 +44,7 @@ void Traffic::record(Space space, uintptr_t address, size_t bytes, const void* c
     execution.lanes |= 1u << self.lane;
     execution.bytes = static_cast<unsigned>(bytes);
     execution.addresses[self.lane] = address;
-    while (!instruction.executions.empty() && instruction.executions.front().lanes == all_lanes_[self.warp]) {
+    while (!instruction.executions.empty() && instruction.executions.front().lanes == warp.all_lanes) {
         count(space, instruction.executions.front(), counts);
         instruction.executions.pop_front();
         instruction.first++;
@@ -41,8 +52,8 @@ void Traffic::record(Space space, uintptr_t address, size_t bytes, const void* c
 }
 
 void Traffic::end_block(Counts& counts) {
-    for (auto& warp : warps_) {
-        for (auto& [key, instruction] : warp) {
+    for (WarpLog& warp : warps_) {
+        for (auto& [key, instruction] : warp.instructions) {
             for (const Execution& execution : instruction.executions) count(instruction.space, execution, counts);
         }
         warp.clear();
@@ -51,7 +62,7 @@ void Traffic::end_block(Counts& counts) {
 
 // Returns how many different numbers there are. Sorts them.
 static size_t count_distinct(std::vector<uintptr_t>& numbers) {
-    std::sort(numbers.begin(), numbers.end());
+    if (!std::is_sorted(numbers.begin(), numbers.end())) std::sort(numbers.begin(), numbers.end());
     return static_cast<size_t>(std::unique(numbers.begin(), numbers.end()) - numbers.begin());
 }
 

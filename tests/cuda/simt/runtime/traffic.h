@@ -41,10 +41,23 @@ class Traffic {
         std::deque<Execution> executions;
     };
 
+    // The instructions of a warp, with a cache of those that were looked up last.
+    struct WarpLog {
+        static constexpr size_t CACHE_ENTRIES = 64;
+        std::unordered_map<uintptr_t, Instruction> instructions;
+        struct {
+            uintptr_t key;
+            Instruction* instruction;
+        } cache[CACHE_ENTRIES];
+        unsigned all_lanes;
+
+        void clear();
+        Instruction& find(uintptr_t key);
+    };
+
     static void count(Space space, const Execution& execution, Counts& counts);
 
-    std::vector<std::unordered_map<uintptr_t, Instruction>> warps_;
-    std::vector<unsigned> all_lanes_;
+    std::vector<WarpLog> warps_;
 };
 
 }  // namespace simt
