@@ -28,8 +28,8 @@ struct Mode {
     Order order;
 };
 
-// A broken kernel, how it must be found, and in which modes. `found` lists all outcomes that count; `wrong_numbers` also
-// does. Modes that are not listed may find it or not.
+// A broken kernel, how it must be found, and in which modes. `found` lists all outcomes that count, and `wrong_numbers`
+// says whether those do. Modes that are not listed may find it or not.
 struct Broken {
     const char* name;
     std::vector<Outcome> found;
@@ -220,7 +220,7 @@ void check_touched() {
         return list.size() == 1 && list[0].begin == whole.begin && list[0].end == whole.end;
     };
     report(same(result.reads, in.interval()) && same(result.writes, out.interval()), "touched memory",
-           std::to_string(result.reads.size()) + " interval read, " + std::to_string(result.writes.size()) + " written");
+           std::to_string(result.reads.size()) + " read, " + std::to_string(result.writes.size()) + " written");
 }
 
 // Returns the time of the processor that this thread has used, in nanoseconds. Other processes do not count.

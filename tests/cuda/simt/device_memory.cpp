@@ -7,8 +7,8 @@
 
 namespace check {
 
-// Memory is aligned as a driver's is, and holds NaN at first. Some bytes beyond the end belong to the memory, but not to
-// the allocation: an access to them is out of bounds and does not fault.
+// Memory is aligned as a driver's is, and holds NaN at first. Bytes beyond the end belong to the memory, but not to the
+// allocation: an access to them is out of bounds and does not fault.
 constexpr size_t ALIGNMENT = 256;
 constexpr int UNWRITTEN = 0xff;
 

@@ -1,5 +1,5 @@
-// As pipeline.cu, in blocks of two warps that hand tiles over by numbered barriers and partial masks: warp 1 copies, and
-// warp 0 adds up. Both keep the order of memory that the checks must see.
+// As pipeline.cu, in blocks of two warps that hand tiles over by numbered barriers: warp 1 copies, and warp 0 adds up.
+// The order of memory that these barriers give must be seen by the checks.
 #include "ptx.cuh"
 
 constexpr int TILE = 256;

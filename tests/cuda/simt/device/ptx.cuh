@@ -4,10 +4,10 @@
 
 namespace ptx {
 
-// An address of shared memory: 32 bits on a device, a pointer here.
-typedef void* shared_t;
+// An address of shared memory: 32 bits on a device, a pointer to bytes here. Kernels add offsets to it.
+typedef unsigned char* shared_t;
 
-inline shared_t shared(const void* p) { return const_cast<void*>(p); }
+inline shared_t shared(const void* p) { return static_cast<shared_t>(const_cast<void*>(p)); }
 
 // cp.async.cg, 16 bytes. An unwanted copy writes zeros and does not read its source.
 inline void copy_async16(shared_t to, const void* from, bool wanted) { ::simt::copy_async16(to, from, wanted); }
@@ -46,7 +46,7 @@ inline unsigned round_bf16(float value) {
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-// Cuts a number to f32, and sets the last bit if that loses anything. Rounding the result to a shorter format then gives
+// Cuts a number to f32, and sets the last bit if that loses anything. Rounding the result to a shorter format gives
 // the same as rounding the number itself.
 inline float round_to_odd(double number) {
     float cut = static_cast<float>(number);

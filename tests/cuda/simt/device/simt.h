@@ -68,7 +68,7 @@ const char simt_checked = 1;
 }
 #endif
 
-// A thread-local symbol of the module. libsimt looks it up, so that the loader sets up the module's thread-local memory.
+// A thread-local symbol of the module. libsimt looks it up; the loader then sets up the module's thread-local memory.
 extern "C" {
 __attribute__((visibility("default"))) thread_local char simt_shared_anchor = 0;
 }

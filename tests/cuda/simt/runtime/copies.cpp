@@ -1,5 +1,5 @@
-// Asynchronous copies. A copy lands when its thread waits for it (late), when it is issued (early), or by seed. A missing
-// wait shows only in late copies, a missing barrier before the buffer is used again only in early ones.
+// Asynchronous copies. A copy lands when its thread waits for it (late), when it is issued (early), or by seed. A
+// missing wait shows only in late copies, a missing barrier before the buffer is used again only in early ones.
 #include <cstring>
 
 #include "state.h"

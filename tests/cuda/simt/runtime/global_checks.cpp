@@ -47,7 +47,8 @@ static void check_bounds(uintptr_t address, size_t bytes, Access access, const v
     }
     if (writes(access) && !found.writable) {
         fail(Outcome::IllegalAddress,
-             format("illegal address: the thread writes %p, which is read-only", reinterpret_cast<void*>(address)), code);
+             format("illegal address: the thread writes %p, which is read-only", reinterpret_cast<void*>(address)),
+             code);
     }
     used.push_back(found);
 }
@@ -60,7 +61,8 @@ static void check_dependent(uintptr_t address, size_t bytes, Access access, cons
     if (current->clock.waited || others_waited) return;
     const char* mistake = writes(access) ? "the thread writes" : nullptr;
     for (const Interval& interval : launch.pending) {
-        if (address < interval.end && address + bytes > interval.begin) mistake = "the thread touches earlier results at";
+        const bool overlaps = address < interval.end && address + bytes > interval.begin;
+        if (overlaps) mistake = "the thread touches earlier results at";
     }
     if (mistake == nullptr) return;
     fail(Outcome::Race, format("%s %p before dependents_wait", mistake, reinterpret_cast<void*>(address)), code);

@@ -128,7 +128,7 @@ static void check_canary(Machine& m) {
     for (size_t i = 0; i < CANARY_BYTES; i++) {
         if (end[i] == UNWRITTEN) continue;
         record_failure(Outcome::IllegalAddress,
-                       format("a thread of block (%u,%u,%u) wrote %zu bytes beyond the %zu bytes of dynamic shared memory",
+                       format("block (%u,%u,%u) wrote %zu bytes beyond the %zu bytes of dynamic shared memory",
                               m.grid_block.x, m.grid_block.y, m.grid_block.z, i, m.launch->dynamic_shared_bytes),
                        nullptr);
         return;
@@ -158,7 +158,9 @@ static std::vector<unsigned> order_of_blocks(Machine& m) {
     std::vector<unsigned> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     std::iota(order.begin(), order.end(), 0u);
     if (m.random_order) {
-        for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[m.random.below(static_cast<unsigned>(i))]);
+        for (unsigned i = static_cast<unsigned>(order.size()); i > 1; i--) {
+            std::swap(order[i - 1], order[m.random.below(i)]);
+        }
     }
     return order;
 }

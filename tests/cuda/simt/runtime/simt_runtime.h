@@ -6,7 +6,7 @@
 // `SIMT_KERNEL(K, expression)` of simt.h writes both.
 //
 // A module may be built plainly, or checked: with -fsanitize=thread but not linked with libtsan. Then g++ calls a hook
-// for each access to memory. libsimt has these hooks, and finds races, overruns and reads of unwritten memory with them.
+// for each access to memory. libsimt has these hooks; with them it finds races, overruns and reads of unwritten memory.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace simt {
 
-// The extent of a grid or a block, as CUDA's `dim3`. It has its own name, so that the look-alikes need no device header.
+// The extent of a grid or a block, as CUDA's `dim3`. With its own name, the look-alikes need no device header.
 struct Extent {
     unsigned x = 1;
     unsigned y = 1;
@@ -61,8 +61,8 @@ struct Counts {
     uint64_t values[COUNT_LENGTH] = {};
 };
 
-// What a launch did. `reads` and `writes` are sorted, do not overlap, and are rounded to words of 4 bytes. They list the
-// global memory that the launch touched, and are empty for plain modules and without `Launch::list_touched`.
+// What a launch did. `reads` and `writes` are sorted, do not overlap, and are rounded to words of 4 bytes. They list
+// the global memory that the launch touched, and are empty for plain modules and without `Launch::list_touched`.
 struct Result {
     Outcome outcome = Outcome::Ok;
     std::string what;  // empty if all is well, else a sentence with block, thread, address and line of the source
@@ -89,8 +89,8 @@ struct Launch {
     std::vector<Interval> pending;
 };
 
-// Runs every block of a grid on the calling thread, one after another. Never throws. Faults (SIGSEGV, SIGBUS, SIGFPE) of
-// the kernel end in `Result::outcome`. Grids may run on several threads at once, each thread one grid.
+// Runs every block of a grid on the calling thread, one after another. Never throws. Faults (SIGSEGV, SIGBUS, SIGFPE)
+// of the kernel end in `Result::outcome`. Grids may run on several threads at once, each thread one grid.
 Result run_grid(const Launch& launch);
 
 // An allocation of global memory: device memory, or host memory that the device may reach.
