@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
@@ -47,12 +48,20 @@ static bool in_emulator(const char* line) {
     return false;
 }
 
+// Returns a path under which another process finds the same file. A module may be loaded from an open file.
+static std::string path_for_others(const char* path) {
+    static const std::string own = "/proc/self/";
+    if (strncmp(path, own.c_str(), own.size()) != 0) return path;
+    return format("/proc/%d/", static_cast<int>(getpid())) + (path + own.size());
+}
+
 std::string source_line(const void* code) {
     Dl_info info;
     if (code == nullptr || dladdr(code, &info) == 0 || info.dli_fname == nullptr) return "";
     // A return address belongs to the call before it.
     const size_t offset = static_cast<const char*>(code) - static_cast<const char*>(info.dli_fbase) - 1;
-    const std::string command = format("addr2line -i -e '%s' 0x%zx 2>/dev/null", info.dli_fname, offset);
+    const std::string command =
+        format("addr2line -i -e '%s' 0x%zx 2>/dev/null", path_for_others(info.dli_fname).c_str(), offset);
     FILE* pipe = popen(command.c_str(), "r");
     if (pipe == nullptr) return "";
     // One line for each function that was inlined, the innermost first.
