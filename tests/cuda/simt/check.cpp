@@ -280,7 +280,7 @@ int main(int count, char** arguments) {
     }
     for (const char* name : {"norm", "pipeline", "tile", "product", "attention", "total", "reverse", "histogram",
                              "exchange", "neighbours", "wide", "dependent", "total_all_fence", "total_release",
-                             "pipeline_numbered", "reverse_masks", "intrinsics"}) {
+                             "pipeline_numbered", "reverse_masks", "intrinsics", "padding"}) {
         check_correct(name);
     }
     for (const Broken& broken : broken_kernels()) check_broken(broken);

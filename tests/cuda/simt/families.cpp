@@ -241,6 +241,13 @@ static Verdict run_intrinsics(const Kernel& kernel) {
     return verdict;
 }
 
+static Verdict run_padding(const Kernel& kernel) {
+    Array<unsigned long long> out(32);
+    Verdict verdict{launch(kernel, {1}, {32}, 0, out.data()), true};
+    for (size_t i = 0; i < out.size(); i++) verdict.numbers_right &= out[i] == 12;
+    return verdict;
+}
+
 Family find_family(const std::string& name) {
     static const struct {
         const char* name;
@@ -250,7 +257,7 @@ Family find_family(const std::string& name) {
         {"product", run_product},     {"attention", run_attention}, {"total", run_total},
         {"reverse", run_reverse},     {"histogram", run_histogram}, {"exchange", run_exchange},
         {"neighbours", run_neighbours}, {"wide", run_wide},         {"dependent", run_dependent},
-        {"intrinsics", run_intrinsics},
+        {"intrinsics", run_intrinsics}, {"padding", run_padding},
     };
     for (const auto& entry : families) {
         if (name == entry.name) return entry.family;

@@ -3,6 +3,9 @@
 
 namespace simt {
 
+// A wider access may be a copy of a structure, and structures have padding that no thread writes.
+constexpr size_t WIDEST_NUMBER = 4;
+
 SharedRegion* find_shared(uintptr_t address, size_t bytes, const void* code) {
     Checks& c = *machine->checks;
     for (SharedRegion* region : {&c.static_shared, &c.dynamic_shared}) {
@@ -23,6 +26,14 @@ SharedRegion* find_shared(uintptr_t address, size_t bytes, const void* code) {
 // Describes the place of an access for messages.
 static std::string describe(const SharedRegion& region, uintptr_t address) {
     return format("byte %zu of %s shared memory", static_cast<size_t>(address - region.begin), region.name);
+}
+
+// Fails because a read finds nothing that was written.
+[[noreturn]] static void fail_unwritten(const SharedRegion& region, uintptr_t address, Access access,
+                                        const void* code) {
+    fail(Outcome::Unwritten,
+         format("the thread %s %s, which was never written", access_name(access), describe(region, address).c_str()),
+         code);
 }
 
 // Fails because two accesses are not ordered.
@@ -50,12 +61,12 @@ void check_shared(SharedRegion& region, uintptr_t address, size_t bytes, Access 
         return c.clocks.before(c.shared_moments[other & MOMENT], self);
     };
     const auto find = [&](uintptr_t at) -> ShadowWord& { return region.words[(at - region.begin) / WORD_BYTES]; };
+    bool any_written = false;
     visit_cells(c.shared_splits, address, bytes, find, [&](ShadowWord&, Cell& cell, uintptr_t at) {
-        if (cell.write == 0 && access != Access::Write) {
-            fail(Outcome::Unwritten,
-                 format("the thread %s %s, which was never written", access_name(access),
-                        describe(region, at).c_str()),
-                 code);
+        if (cell.write != 0) {
+            any_written = true;
+        } else if (access != Access::Write && bytes <= WIDEST_NUMBER) {
+            fail_unwritten(region, at, access, code);
         }
         if (!ordered(cell.write)) fail_race(region, at, access, true, cell.write, code);
         if (!writes(access)) {
@@ -68,6 +79,7 @@ void check_shared(SharedRegion& region, uintptr_t address, size_t bytes, Access 
         cell.write = stamp;
         cell.reads[0] = cell.reads[1] = 0;
     });
+    if (!any_written && access != Access::Write) fail_unwritten(region, address, access, code);
 }
 
 }  // namespace simt
