@@ -1,0 +1,20 @@
+// BROKEN: one warp returns before the barrier. Found in every module, as threads that exited before a barrier.
+constexpr int WARPS = 4;
+constexpr float EPSILON = 1e-5f;
+
+extern "C" __global__ void __launch_bounds__(WARPS * 32) norm(float* out, const float* in, int width) {
+    __shared__ float partial[WARPS];
+    if (threadIdx.x >= 96) return;
+    const float* row = in + static_cast<size_t>(blockIdx.x) * width;
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) sum += row[i] * row[i];
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+    __syncthreads();
+    float total = 0.0f;
+    for (int warp = 0; warp < WARPS; warp++) total += partial[warp];
+    const float scale = rsqrtf(total / width + EPSILON);
+    for (int i = threadIdx.x; i < width; i += blockDim.x) {
+        out[static_cast<size_t>(blockIdx.x) * width + i] = row[i] * scale;
+    }
+}

@@ -1,0 +1,8 @@
+// The first 16 lanes of each warp rotate their numbers by one; the others keep theirs.
+extern "C" __global__ void __launch_bounds__(64) exchange(float* out, const float* in) {
+    const int i = blockIdx.x * 64 + threadIdx.x;
+    const int lane = threadIdx.x % 32;
+    float value = in[i];
+    if (lane < 16) value = __shfl_sync(0x0000ffffu, value, (lane + 1) % 16);
+    out[i] = value;
+}
