@@ -1,0 +1,89 @@
+// The table of all memory that devices can reach, and the checks that use it.
+#include <cstdio>
+
+#include "guard.h"
+#include "memory.h"
+
+namespace driver {
+
+std::map<CUdeviceptr, Region>& regions() {
+    static auto& table = *new std::map<CUdeviceptr, Region>;
+    return table;
+}
+
+Region* find_region(CUdeviceptr address) {
+    auto next = regions().upper_bound(address);
+    if (next == regions().begin()) return nullptr;
+    Region& region = std::prev(next)->second;
+    return address < region.end() ? &region : nullptr;
+}
+
+bool covered(CUdeviceptr address, size_t bytes) {
+    const CUdeviceptr end = address + bytes;
+    do {
+        const Region* region = find_region(address);
+        if (!region) return false;
+        address = region->end();
+    } while (address < end);
+    return true;
+}
+
+Region& add_region(CUdeviceptr address, size_t bytes, MemoryKind kind, int device) {
+    static unsigned long long next_id = 1;
+    Region region{.address = address, .bytes = bytes, .kind = kind, .device = device, .id = next_id++};
+    return regions().insert_or_assign(address, std::move(region)).first->second;
+}
+
+std::string describe(CUdeviceptr address) {
+    static constexpr const char* KINDS[] = {"device memory", "mapped memory", "pinned memory", "registered memory"};
+    char text[200];
+    if (const Region* region = find_region(address)) {
+        snprintf(text, sizeof text, "0x%llx, which is byte %llu of %s #%llu (%zu bytes)", (unsigned long long)address,
+                 (unsigned long long)(address - region->address), KINDS[int(region->kind)], region->id, region->bytes);
+        return text;
+    }
+    auto next = regions().upper_bound(address);
+    if (next == regions().begin()) {
+        snprintf(text, sizeof text, "0x%llx, which lies in no memory", (unsigned long long)address);
+    } else {
+        const Region& below = std::prev(next)->second;
+        snprintf(text, sizeof text, "0x%llx, which is %llu bytes behind %s #%llu (%zu bytes)",
+                 (unsigned long long)address, (unsigned long long)(address - below.end()), KINDS[int(below.kind)],
+                 below.id, below.bytes);
+    }
+    return text;
+}
+
+namespace {
+
+/// Returns why a device must not touch a range; null if it may.
+const char* refusal(const Access& access, int device) {
+    CUdeviceptr at = access.address;
+    const CUdeviceptr end = at + access.bytes;
+    while (at < end) {
+        const Region* region = find_region(at);
+        if (!region) return "touches memory that does not exist (never allocated, freed or unmapped)";
+        if (region->kind == MemoryKind::mapped) {
+            auto rights = region->access.find(device);
+            if (rights == region->access.end()) return "touches a mapping without access (cuMemSetAccess)";
+            const bool writable = rights->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            if (access.write && !writable) return "writes to a mapping that is read-only";
+        }
+        at = region->end();
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+CUresult check_accesses(const std::vector<Access>& accesses, int device, const std::string& name) {
+    for (const Access& access : accesses) {
+        const char* why = refusal(access, device);
+        if (!why) continue;
+        complain("%s %s: %zu bytes at %s", name.c_str(), why, access.bytes, describe(access.address).c_str());
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace driver
