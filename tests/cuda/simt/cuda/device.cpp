@@ -21,7 +21,8 @@ struct Attribute {
     int value;
 };
 
-// Attributes that are not listed are 0. The numbers are those of CUdevice_attribute.
+// Attributes that are not listed are 0. The numbers are those of CUdevice_attribute. Features of an H100 that the
+// emulator does not have are 0 too: cooperative launches, clusters, tensor maps, multicast, managed memory.
 constexpr Attribute ATTRIBUTES[] = {
     {1, int(THREADS_PER_BLOCK_MAX)},
     {2, int(BLOCK_X_MAX)},
@@ -57,9 +58,6 @@ constexpr Attribute ATTRIBUTES[] = {
     {82, 65536},              // registers per multiprocessor
     {90, 1},                  // preemption
     {91, 1},                  // host pointers of registered memory are valid on the device
-    {92, 1},                  // operations on memory in streams
-    {93, 1},                  // of 64 bits, too
-    {94, 1},                  // and CU_STREAM_WAIT_VALUE_NOR
     {97, int(SHARED_OPT_IN)},
     {99, 1},                  // cuMemHostRegister
     {102, 1},                 // virtual memory management
@@ -71,6 +69,11 @@ constexpr Attribute ATTRIBUTES[] = {
     {113, 1},                 // read-only registration
     {115, 1},                 // cuMemAllocAsync
     {119, 1},                 // pools: file descriptors
+    {122, 1},                 // operations of 64 bits on memory, in streams
+    {123, 1},                 // and CU_STREAM_WAIT_VALUE_NOR
+    {126, 4},                 // domains of memory synchronisation
+    {131, -1},                // the device's memory is no NUMA node
+    {134, 0},                 // the host's NUMA node next to it
 };
 
 // Attributes that differ between devices.

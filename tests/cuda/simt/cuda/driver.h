@@ -131,7 +131,8 @@ struct State {
     std::condition_variable done;  // host threads wait for it
     bool initialised = false;
     bool busy = false;  // an operation on memory runs
-    int waiting = 0;  // host threads that wait for the executor
+    std::multiset<RecordPtr> wanted;  // that host threads wait for
+    int polls = 0;                    // of host threads, each of which lets one operation run
     size_t components = HOST_COMPONENT + 1;
     std::vector<std::unique_ptr<Context>> contexts;  // one per device
     std::set<Stream*> streams;

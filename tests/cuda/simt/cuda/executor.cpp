@@ -59,18 +59,30 @@ Clock clock_of(Stream& stream, const Op& op) {
     return clock;
 }
 
+/// Returns what an operation may touch.
+Rights rights_of(OpKind kind) {
+    switch (kind) {
+        case OpKind::host: return Rights::none;
+        case OpKind::kernel: return Rights::context;
+        default: return Rights::all;
+    }
+}
+
 /// Runs one operation without the lock, and keeps its error in the context.
 void run(Stream& stream, Op& op, std::unique_lock<std::mutex>& lock) {
     State& shared = state();
     Running running{&stream, op.work->name, clock_of(stream, op)};
     Context& context = *stream.context;
     if (op.work->run && context.sticky == CUDA_SUCCESS) {
-        CUresult result = check_accesses(op.work->accesses, context.device, running.name);
-        if (result == CUDA_SUCCESS) result = check_order(running, op.work->accesses);
+        CUresult result = check_accesses(*op.work, context);
+        // A marker that waits for a word makes an order, and does not need one.
+        if (result == CUDA_SUCCESS && op.work->kind != OpKind::marker) {
+            result = check_order(running, op.work->accesses);
+        }
         if (result == CUDA_SUCCESS) {
             shared.busy = op.work->kind != OpKind::host;
             lock.unlock();
-            take_rights(op.work->kind == OpKind::host ? nullptr : &context);
+            take_rights(rights_of(op.work->kind), context);
             result = op.work->run(running);
             lock.lock();
             shared.busy = false;
@@ -95,17 +107,27 @@ void bury(Stream* stream) {
     delete stream;
 }
 
+/// Says whether a host thread waits for something that is not done.
+bool host_waits() {
+    if (state().polls > 0) return true;
+    for (const RecordPtr& record : state().wanted) {
+        if (!record->done) return true;
+    }
+    return false;
+}
+
 /// Runs operations for ever.
 void execute() {
     State& shared = state();
     std::mt19937 random(settings().seed);
     std::unique_lock<std::mutex> lock(shared.mutex);
     for (;;) {
-        if (settings().lazy && shared.waiting == 0 && shared.work.wait_for(lock, LAZY_PATIENCE) == std::cv_status::no_timeout) {
-            continue;
+        if (settings().lazy && !host_waits()) {
+            if (shared.work.wait_for(lock, LAZY_PATIENCE) == std::cv_status::no_timeout) continue;
         }
         bool polling = false;
         const std::vector<Stream*> ready = ready_streams(polling);
+        if (shared.polls > 0) shared.polls--;
         if (ready.empty()) {
             shared.done.notify_all();
             if (polling) {
@@ -170,23 +192,22 @@ void host_saw(const Clock& clock) {
 
 void wait_for(const std::vector<RecordPtr>& records, std::unique_lock<std::mutex>& lock) {
     State& shared = state();
-    shared.waiting++;
+    shared.wanted.insert(records.begin(), records.end());
     shared.work.notify_one();
     for (const RecordPtr& record : records) {
         shared.done.wait(lock, [&] { return record->done; });
         host_saw(record->clock);
+        shared.wanted.erase(shared.wanted.find(record));
     }
-    shared.waiting--;
 }
 
 bool poll(const RecordPtr& record, std::unique_lock<std::mutex>& lock) {
     if (!record) return true;
     State& shared = state();
     if (!record->done && settings().lazy) {
-        shared.waiting++;
+        shared.polls++;  // for one operation, if one is ready
         shared.work.notify_one();
-        shared.done.wait(lock);  // one operation, or none is ready
-        shared.waiting--;
+        shared.done.wait(lock);
     }
     if (record->done) host_saw(record->clock);
     return record->done;

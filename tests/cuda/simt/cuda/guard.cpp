@@ -68,13 +68,14 @@ bool protect(void* at, size_t bytes, int protection, int device) {
     return pkey_mprotect(at, bytes, protection, key_of(device)) == 0;
 }
 
-void take_rights(const Context* context) {
+void take_rights(Rights rights, const Context& context) {
     if (!keys().usable) return;
     for (int device = 0; device < KEYS; device++) {
-        const bool allowed = context && (context->device == device || context->peers.count(device));
+        const bool own = context.device == device || context.peers.count(device);
+        const bool allowed = rights == Rights::all || (rights == Rights::context && own);
         pkey_set(keys().of_device[device], allowed ? 0 : PKEY_DISABLE_ACCESS);
     }
-    pkey_set(keys().common, context ? 0 : PKEY_DISABLE_ACCESS);
+    pkey_set(keys().common, rights == Rights::none ? PKEY_DISABLE_ACCESS : 0);
 }
 
 DeviceAccess::DeviceAccess() : rights_before_(0) {

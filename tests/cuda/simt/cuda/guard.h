@@ -15,8 +15,15 @@ constexpr int ALL_DEVICES = -1;
 /// Sets the protection (PROT_...) of pages that belong to a device.
 bool protect(void* at, size_t bytes, int protection, int device);
 
-/// Gives the calling thread the rights of a context, and of no other; null takes all rights away.
-void take_rights(const Context* context);
+/// What a thread may touch.
+enum class Rights {
+    none,     // host functions
+    context,  // kernels: memory of the context's device and its peers
+    all,      // copies, which need no access to peers
+};
+
+/// Gives the calling thread rights to device memory, and takes all others away.
+void take_rights(Rights rights, const Context& context);
 
 /// Gives the calling thread all rights, until it goes out of scope.
 class DeviceAccess {

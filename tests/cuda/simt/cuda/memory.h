@@ -41,8 +41,8 @@ bool covered(CUdeviceptr address, size_t bytes);
 /// Adds a region to the table.
 Region& add_region(CUdeviceptr address, size_t bytes, MemoryKind kind, int device);
 
-/// Returns an error if an operation of a device must not touch one of the ranges, after a line that says why.
-CUresult check_accesses(const std::vector<Access>& accesses, int device, const std::string& name);
+/// Returns an error if an operation of a context must not touch one of its ranges, after a line that says why.
+CUresult check_accesses(const Work& work, const Context& context);
 
 /// Describes an address for messages: the region, the offset, or what is near.
 std::string describe(CUdeviceptr address);

@@ -56,15 +56,19 @@ std::string describe(CUdeviceptr address) {
 
 namespace {
 
-/// Returns why a device must not touch a range; null if it may.
-const char* refusal(const Access& access, int device) {
+/// Returns why an operation must not touch a range; null if it may. Copies may touch the memory of all devices.
+const char* refusal(const Access& access, const Context& context, OpKind kind) {
     CUdeviceptr at = access.address;
     const CUdeviceptr end = at + access.bytes;
     while (at < end) {
         const Region* region = find_region(at);
         if (!region) return "touches memory that does not exist (never allocated, freed or unmapped)";
+        const bool foreign = region->device != context.device && !context.peers.count(region->device);
+        if (region->kind == MemoryKind::device && kind == OpKind::kernel && foreign) {
+            return "touches memory of a device without access (cuCtxEnablePeerAccess)";
+        }
         if (region->kind == MemoryKind::mapped) {
-            auto rights = region->access.find(device);
+            auto rights = region->access.find(context.device);
             if (rights == region->access.end()) return "touches a mapping without access (cuMemSetAccess)";
             const bool writable = rights->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
             if (access.write && !writable) return "writes to a mapping that is read-only";
@@ -76,11 +80,11 @@ const char* refusal(const Access& access, int device) {
 
 }  // namespace
 
-CUresult check_accesses(const std::vector<Access>& accesses, int device, const std::string& name) {
-    for (const Access& access : accesses) {
-        const char* why = refusal(access, device);
+CUresult check_accesses(const Work& work, const Context& context) {
+    for (const Access& access : work.accesses) {
+        const char* why = refusal(access, context, work.kind);
         if (!why) continue;
-        complain("%s %s: %zu bytes at %s", name.c_str(), why, access.bytes, describe(access.address).c_str());
+        complain("%s %s: %zu bytes at %s", work.name.c_str(), why, access.bytes, describe(access.address).c_str());
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     return CUDA_SUCCESS;

@@ -32,8 +32,9 @@ struct Physical {
     bool imported = false;
 };
 
-std::map<CUmemGenericAllocationHandle, Physical> handles;
-std::map<CUdeviceptr, size_t> reservations;
+// Never destroyed, as threads may still call while the process exits.
+auto& handles = *new std::map<CUmemGenericAllocationHandle, Physical>;
+auto& reservations = *new std::map<CUdeviceptr, size_t>;
 CUmemGenericAllocationHandle next_handle = 1;
 
 /// Says whether a value is a multiple of the granularity, and not 0.
