@@ -52,6 +52,7 @@ TEST(bad_option, "nvrtc: an option that does not exist is refused") {
     std::string log;
     REQUIRE(compile_with("", {"--no-such-option"}, {}, {}, log) == 5);
     REQUIRE(log.find("--no-such-option") != std::string::npos);
+    REQUIRE(compile_with("", {"--gpu-architecture=sm_91"}, {}, {}, log) == 5);
 }
 
 TEST(expressions, "nvrtc: a name expression gives a template's kernel") {

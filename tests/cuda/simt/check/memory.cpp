@@ -91,7 +91,7 @@ TEST(guard, "memory: the host cannot touch device memory") {
     int status = 0;
     waitpid(child, &status, 0);
     const bool no_keys = WIFEXITED(status);  // a processor without protection keys
-    REQUIRE(no_keys || WIFSIGNALED(status));
+    REQUIRE(no_keys || (WIFSIGNALED(status) && printed("host code touches device memory")));
 }
 
 TEST(freed, "memory: a kernel that uses freed memory faults, and the error stays") {

@@ -6,6 +6,7 @@
 #include "executor.h"
 #include "kernels.h"
 #include "device_limits.h"
+#include "guard.h"
 #include "memory.h"
 #include "settings.h"
 
@@ -108,6 +109,7 @@ API CUresult cuInit(unsigned flags) {
     }
     shared.initialised = true;
     register_memory_table();
+    install_guard_message();
     start_executor();
     return CUDA_SUCCESS;
 }

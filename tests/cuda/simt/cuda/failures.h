@@ -1,4 +1,5 @@
-// Faults that a test orders, by SIMT_FAIL or by simt_fail: "ecc@3,oom@1" fails the third launch and the first allocation.
+// Faults that a test orders, by SIMT_FAIL or by simt_fail. "ecc@3,oom@1" fails the third launch and the first
+// allocation.
 #pragma once
 #include "api.h"
 

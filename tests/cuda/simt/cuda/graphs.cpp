@@ -1,4 +1,4 @@
-// Graphs: what a capture gave, and its execution. Each chain of nodes becomes a branch, a stream of its own, so that the
+// Graphs: what a capture gave, and its execution. Each chain of nodes becomes a branch, a stream of its own. So the
 // executor can interleave branches with each other and with other streams.
 #include "call.h"
 #include "executor.h"

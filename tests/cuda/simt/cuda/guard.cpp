@@ -1,9 +1,12 @@
 // Memory protection keys: one for each device, and one for memory that all devices may use.
 #include "guard.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdio>
 
 #include "settings.h"
 
@@ -61,7 +64,29 @@ void write_rights(unsigned rights) {
 #endif
 }
 
+// What handled faults before.
+struct sigaction handler_before;
+
+/// Names a fault that a key caused, and lets the handler before this one end the process.
+void explain_fault(int, siginfo_t* info, void*) {
+    if (info->si_code == SEGV_PKUERR) {
+        char line[120];
+        const int length = snprintf(line, sizeof line, "simt: host code touches device memory at %p\n", info->si_addr);
+        (void)!write(STDERR_FILENO, line, length);
+    }
+    // The instruction runs again after the return, and faults again.
+    sigaction(SIGSEGV, &handler_before, nullptr);
+}
+
 }  // namespace
+
+void install_guard_message() {
+    if (!keys().usable) return;
+    struct sigaction action{};
+    action.sa_sigaction = explain_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, &handler_before);
+}
 
 bool protect(void* at, size_t bytes, int protection, int device) {
     if (!keys().usable) return mprotect(at, bytes, protection) == 0;

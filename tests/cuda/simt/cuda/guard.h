@@ -15,6 +15,9 @@ constexpr int ALL_DEVICES = -1;
 /// Sets the protection (PROT_...) of pages that belong to a device.
 bool protect(void* at, size_t bytes, int protection, int device);
 
+/// Prints a line when host code touches device memory, before the process ends by that fault.
+void install_guard_message();
+
 /// What a thread may touch.
 enum class Rights {
     none,     // host functions

@@ -61,6 +61,23 @@ struct Prepared {
     std::vector<std::vector<char>> arguments;
 };
 
+/// The context whose kernel the calling thread runs.
+thread_local const Context* executing = nullptr;
+
+/// Returns what the kernel before wrote, and a dependent launch must not read yet. Memory that was freed since is not
+/// part of it.
+std::vector<simt::Interval> pending_of(const Stream& stream) {
+    const std::lock_guard lock(state().mutex);
+    std::vector<simt::Interval> pending;
+    for (const Access& write : stream.last_writes) {
+        Work as_write;
+        as_write.accesses = {write};
+        if (!may_touch(as_write, *stream.context)) continue;
+        pending.push_back({write.address, write.address + write.bytes});
+    }
+    return pending;
+}
+
 /// Runs a prepared launch.
 CUresult run_launch(const Prepared& prepared, Running& running) {
     if (CUresult injected = fail_launch()) return injected;
@@ -80,11 +97,8 @@ CUresult run_launch(const Prepared& prepared, Running& running) {
     launch.module = prepared.function.module;
     launch.list_touched = settings().check;
     launch.dependent = dependent && stream.last_was_kernel;
-    if (launch.dependent) {
-        for (const Access& write : stream.last_writes) {
-            launch.pending.push_back({write.address, write.address + write.bytes});
-        }
-    }
+    if (launch.dependent) launch.pending = pending_of(stream);
+    executing = stream.context;
     const simt::Result result = simt::run_grid(launch);
     const std::lock_guard lock(state().mutex);
     launch_counts()[prepared.function.name]++;
@@ -103,17 +117,10 @@ CUresult run_launch(const Prepared& prepared, Running& running) {
 /// Answers libsimt's question whether a kernel may touch an address.
 bool find_allocation(uintptr_t address, simt::Allocation* found) {
     const std::lock_guard lock(state().mutex);
-    const Region* region = find_region(address);
-    if (region) {
-        const bool mapped = region->kind == MemoryKind::mapped;
-        bool readable = !mapped;
-        bool writable = !mapped;
-        for (const auto& [device, rights] : region->access) {
-            readable = true;
-            writable = writable || rights == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        }
-        *found = {region->address, region->end(), writable};
-        return readable;
+    if (const Region* region = find_region(address)) {
+        const unsigned rights = rights_to(*region, *executing);
+        *found = {region->address, region->end(), rights == CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        return rights != 0;
     }
     auto next = regions().upper_bound(address);
     *found = {};

@@ -44,6 +44,12 @@ Region& add_region(CUdeviceptr address, size_t bytes, MemoryKind kind, int devic
 /// Returns an error if an operation of a context must not touch one of its ranges, after a line that says why.
 CUresult check_accesses(const Work& work, const Context& context);
 
+/// Says whether an operation of a context may touch all of its ranges.
+bool may_touch(const Work& work, const Context& context);
+
+/// Returns the rights of a context's kernels to a region, as the flags of cuMemSetAccess.
+unsigned rights_to(const Region& region, const Context& context);
+
 /// Describes an address for messages: the region, the offset, or what is near.
 std::string describe(CUdeviceptr address);
 

@@ -44,7 +44,8 @@ void* open_bytes(const char* image) {
     if (write(file, image, bytes) == ssize_t(bytes)) {
         library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     }
-    close(file);
+    // It stays open: the loader knows libraries by their path, which has the descriptor's number, and would take the
+    // next module for this one.
     return library;
 }
 

@@ -54,31 +54,41 @@ std::string describe(CUdeviceptr address) {
     return text;
 }
 
+unsigned rights_to(const Region& region, const Context& context) {
+    if (region.kind == MemoryKind::mapped) {
+        auto rights = region.access.find(context.device);
+        return rights == region.access.end() ? 0 : rights->second;
+    }
+    const bool foreign = region.device != context.device && !context.peers.count(region.device);
+    return region.kind == MemoryKind::device && foreign ? 0 : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
 namespace {
 
-/// Returns why an operation must not touch a range; null if it may. Copies may touch the memory of all devices.
+/// Returns why an operation must not touch a range; null if it may. Copies may use cuMemAlloc's memory of all devices.
 const char* refusal(const Access& access, const Context& context, OpKind kind) {
     CUdeviceptr at = access.address;
     const CUdeviceptr end = at + access.bytes;
     while (at < end) {
         const Region* region = find_region(at);
         if (!region) return "touches memory that does not exist (never allocated, freed or unmapped)";
-        const bool foreign = region->device != context.device && !context.peers.count(region->device);
-        if (region->kind == MemoryKind::device && kind == OpKind::kernel && foreign) {
-            return "touches memory of a device without access (cuCtxEnablePeerAccess)";
-        }
-        if (region->kind == MemoryKind::mapped) {
-            auto rights = region->access.find(context.device);
-            if (rights == region->access.end()) return "touches a mapping without access (cuMemSetAccess)";
-            const bool writable = rights->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-            if (access.write && !writable) return "writes to a mapping that is read-only";
-        }
         at = region->end();
+        if (region->kind != MemoryKind::mapped && kind != OpKind::kernel) continue;
+        const unsigned rights = rights_to(*region, context);
+        if (rights == 0) return "touches memory without access (cuMemSetAccess, cuCtxEnablePeerAccess)";
+        if (access.write && rights == CU_MEM_ACCESS_FLAGS_PROT_READ) return "writes to a mapping that is read-only";
     }
     return nullptr;
 }
 
 }  // namespace
+
+bool may_touch(const Work& work, const Context& context) {
+    for (const Access& access : work.accesses) {
+        if (refusal(access, context, work.kind)) return false;
+    }
+    return true;
+}
 
 CUresult check_accesses(const Work& work, const Context& context) {
     for (const Access& access : work.accesses) {

@@ -71,7 +71,8 @@ std::vector<Region*> mappings_of(CUdeviceptr address, size_t bytes) {
     const CUdeviceptr end = address + bytes;
     while (address < end) {
         Region* region = find_region(address);
-        if (!region || region->kind != MemoryKind::mapped || region->address != address || region->end() > end) return {};
+        const bool mapped = region && region->kind == MemoryKind::mapped;
+        if (!mapped || region->address != address || region->end() > end) return {};
         found.push_back(region);
         address = region->end();
     }

@@ -1,5 +1,5 @@
-// Compiles programs with g++, and keeps the shared libraries in a folder: the cache. A library's name is the hash of all
-// that went into it. It appears under its name by one rename, so that processes can compile at the same time.
+// Compiles programs with g++, and keeps the shared libraries in a folder: the cache. A library's name is the hash of
+// all that went into it. It appears under its name by one rename, so that processes can compile at the same time.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -29,14 +29,15 @@ namespace fs = std::filesystem;
 // The header that holds the product's inline PTX. The emulator's own version takes its place.
 const std::string PTX_HEADER = "ptx.cuh";
 
+// -O1: a kernel of 200 lines compiles in 1.1 s, against 1.5 s with -O2, and does not run slower in the emulator.
 const std::vector<std::string> FLAGS = {
-    "-std=c++20", "-O2", "-g1", "-fPIC", "-fvisibility=hidden",
+    "-std=c++20", "-O1", "-g1", "-fPIC", "-fvisibility=hidden",
     // Fibers have stacks of their own, which the checks of returns that some distributions switch on do not expect.
     "-fcf-protection=none", "-fno-stack-protector",
     // Shared memory is thread-local, and must be the module's own.
     "-fno-gnu-unique", "-fno-strict-aliasing", "-ftls-model=global-dynamic",
     // Kernels have attributes and pragmas that g++ does not know.
-    "-Wno-unknown-pragmas", "-Wno-attributes",
+    "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-pointer-arith",
 #ifdef __x86_64__
     "-march=x86-64-v3", "-mtls-dialect=gnu2",
 #endif

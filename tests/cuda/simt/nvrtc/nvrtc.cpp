@@ -1,6 +1,7 @@
 // The entry points of the look-alike of nvrtc. A program becomes a shared library: the "CUBIN" is the library itself,
 // the "PTX" is a line that names its file.
 #include <cstring>
+#include <exception>
 #include <iterator>
 
 #include "program.h"
@@ -23,7 +24,6 @@ enum Result : int {
 
 constexpr int VERSION_MAJOR = 13;
 constexpr int VERSION_MINOR = 0;
-constexpr int ARCHITECTURES[] = {80, 86, 89, 90, 100, 120};
 
 /// Copies a text with its final zero.
 void put(const std::string& text, char* to) {
@@ -46,13 +46,13 @@ API Result nvrtcVersion(int* major, int* minor) {
 
 /// Returns the number of supported architectures.
 API Result nvrtcGetNumSupportedArchs(int* count) {
-    *count = int(std::size(ARCHITECTURES));
+    *count = int(std::size(nvrtc::ARCHITECTURES));
     return NVRTC_SUCCESS;
 }
 
 /// Returns the supported architectures.
 API Result nvrtcGetSupportedArchs(int* architectures) {
-    memcpy(architectures, ARCHITECTURES, sizeof ARCHITECTURES);
+    memcpy(architectures, nvrtc::ARCHITECTURES, sizeof nvrtc::ARCHITECTURES);
     return NVRTC_SUCCESS;
 }
 
@@ -102,7 +102,12 @@ API Result nvrtcCompileProgram(Program* program, int count, const char* const* o
         program->log = read.complaint;
         return NVRTC_ERROR_INVALID_OPTION;
     }
-    return nvrtc::compile(*program, read) ? NVRTC_SUCCESS : NVRTC_ERROR_COMPILATION;
+    try {
+        return nvrtc::compile(*program, read) ? NVRTC_SUCCESS : NVRTC_ERROR_COMPILATION;
+    } catch (const std::exception& error) {  // the cache's folder cannot be written
+        program->log += std::string("simt: ") + error.what() + "\n";
+        return NVRTC_ERROR_COMPILATION;
+    }
 }
 
 /// Returns the exported name of a name expression.

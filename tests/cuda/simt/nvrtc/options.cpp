@@ -12,10 +12,23 @@ bool starts(const std::string& option, const std::string& prefix, std::string& v
     return true;
 }
 
+/// Says whether a value, as sm_90a or compute_90, names an architecture that nvrtc knows.
+bool is_architecture(std::string value) {
+    const size_t digits = value.find_first_of("0123456789");
+    const std::string kind = value.substr(0, digits);
+    if (digits == std::string::npos || (kind != "sm_" && kind != "compute_")) return false;
+    for (const int known : ARCHITECTURES) {
+        const std::string number = std::to_string(known);
+        const std::string rest = value.substr(digits);
+        if (rest == number || rest == number + "a" || rest == number + "f") return true;
+    }
+    return false;
+}
+
 /// Says whether an option has no meaning for the emulator, and may be there.
 bool is_harmless(const std::string& option) {
     static const char* const PREFIXES[] = {
-        "--gpu-architecture", "-arch",     "--std",         "-std",           "--use_fast_math", "-use_fast_math",
+        "--std",              "-std",      "--use_fast_math",                 "-use_fast_math",
         "--maxrregcount",     "-default-device",            "--device-debug", "-G",  "--generate-line-info",
         "-lineinfo",          "--ptxas-options",            "-Xptxas",        "--extra-device-vectorization",
         "--restrict",         "-restrict", "--device-int128",                 "--diag-suppress", "-diag-suppress",
@@ -41,19 +54,21 @@ Options read_options(int count, const char* const* given) {
         const bool separate = option == "-D" || option == "--define-macro" || option == "-U" || option == "-I" ||
                               option == "--include-path" || option == "-arch" || option == "--gpu-architecture";
         if (separate && i + 1 < count) {
-            option += option[1] == '-' || option == "-arch" ? "=" : "";
+            if (option[1] == '-' || option == "-arch") option += "=";
             option += given[++i];
         }
         if (starts(option, "--define-macro=", value) || starts(option, "-D", value)) {
             options.flags.push_back("-D" + value);
         } else if (starts(option, "--undefine-macro=", value) || starts(option, "-U", value)) {
             options.flags.push_back("-U" + value);
+        } else if (starts(option, "--gpu-architecture=", value) || starts(option, "-arch=", value)) {
+            if (!is_architecture(value)) options.complaint = "nvrtc: error: no such architecture: " + value + "\n";
         } else if (starts(option, "--fmad=", value) || starts(option, "-fmad=", value)) {
             contraction = value == "true" ? "-ffp-contract=fast" : "-ffp-contract=off";
         } else if (starts(option, "--include-path=", value) || starts(option, "-I", value)) {
             options.notes += "simt: the folder " + value + " is ignored: give headers to nvrtcCreateProgram\n";
         } else if (!is_harmless(option)) {
-            options.complaint = "nvrtc: error: invalid value for --gpu-architecture or unknown option: " + option + "\n";
+            options.complaint = "nvrtc: error: unrecognized option: " + option + "\n";
         }
     }
     options.flags.push_back(contraction);

@@ -16,6 +16,9 @@ struct Program {
     std::string library;                           // the path of the shared library; empty before compilation
 };
 
+/// The architectures that nvrtc 13.0 knows, of those that the product may ask for.
+constexpr int ARCHITECTURES[] = {80, 86, 89, 90, 100, 120};
+
 /// What the options of a compilation ask for.
 struct Options {
     std::vector<std::string> flags;  // for g++
