@@ -48,11 +48,14 @@ float to_float(uint16_t value) {
     return number;
 }
 
-/// Returns random bf16 numbers between -1 and 1.
+/// Returns random bf16 numbers between -1 and 1, of several magnitudes, so that sums are rounded.
 Values random_values(size_t count, unsigned seed) {
     std::mt19937 random(seed);
     Values values;
-    for (size_t i = 0; i < count; i++) values.push_back(uint16_t((random() % 2 ? 0x8000 : 0) | (0x3f00 + random() % 128)));
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t magnitude = 0x3a00 + random() % (0x3f80 - 0x3a00);
+        values.push_back(uint16_t(magnitude | (random() % 2 ? 0x8000 : 0)));
+    }
     return values;
 }
 
