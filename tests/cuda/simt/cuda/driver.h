@@ -130,7 +130,8 @@ struct State {
     std::condition_variable work;  // the executor waits for it
     std::condition_variable done;  // host threads wait for it
     bool initialised = false;
-    bool busy = false;  // an operation on memory runs
+    bool busy = false;                // an operation on memory runs
+    Stream* kernel_stream = nullptr;  // whose kernel runs now; null if none does
     std::multiset<RecordPtr> wanted;  // that host threads wait for
     int polls = 0;                    // of host threads, each of which lets one operation run
     size_t components = HOST_COMPONENT + 1;

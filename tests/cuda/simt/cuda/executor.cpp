@@ -73,6 +73,9 @@ void run(Stream& stream, Op& op, std::unique_lock<std::mutex>& lock) {
     State& shared = state();
     Running running{&stream, op.work->name, clock_of(stream, op)};
     Context& context = *stream.context;
+    stream.clock = running.clock;
+    // A host function may tell the host, through its own memory, that the stream has come so far.
+    if (op.work->kind == OpKind::host) host_saw(running.clock);
     if (op.work->run && context.sticky == CUDA_SUCCESS) {
         CUresult result = check_accesses(*op.work, context);
         // A marker that waits for a word makes an order, and does not need one.
@@ -81,11 +84,13 @@ void run(Stream& stream, Op& op, std::unique_lock<std::mutex>& lock) {
         }
         if (result == CUDA_SUCCESS) {
             shared.busy = op.work->kind != OpKind::host;
+            shared.kernel_stream = op.work->kind == OpKind::kernel ? &stream : nullptr;
             lock.unlock();
             take_rights(rights_of(op.work->kind), context);
             result = op.work->run(running);
             lock.lock();
             shared.busy = false;
+            shared.kernel_stream = nullptr;
         }
         if (result != CUDA_SUCCESS && context.sticky == CUDA_SUCCESS) context.sticky = result;
     }
@@ -95,8 +100,6 @@ void run(Stream& stream, Op& op, std::unique_lock<std::mutex>& lock) {
     op.record->clock = running.clock;
     op.record->seconds = seconds_now();
     op.record->done = true;
-    // The host function may have told the host, through its own memory, that the stream has come so far.
-    if (op.work->kind == OpKind::host) host_saw(running.clock);
     shared.done.notify_all();
 }
 

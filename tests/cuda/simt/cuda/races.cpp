@@ -114,6 +114,8 @@ void forget_accesses(CUdeviceptr address, size_t bytes) {
 
 Clock writers_of(CUdeviceptr address, size_t bytes) {
     Clock clock;
+    // What a kernel touches is known at its end, but its words are seen before.
+    if (state().kernel_stream) clock.join(state().kernel_stream->clock);
     split(address);
     for (auto it = segments().lower_bound(address); it != segments().end() && it->first < address + bytes; ++it) {
         const Past& writer = it->second.writer;
