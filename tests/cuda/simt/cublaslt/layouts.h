@@ -33,7 +33,7 @@ struct Layout {
     int order = 0;       // 0: column by column
 };
 
-/// What a product computes besides its matrices.
+/// What a product computes, apart from its matrices.
 struct Description {
     int compute = COMPUTE_32F;
     int scale_type = F32;

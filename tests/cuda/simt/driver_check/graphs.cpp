@@ -176,7 +176,7 @@ TEST(captured_event, "capture: a query of an event that was recorded inside is e
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, end_code(first));
 }
 
-TEST(implicit, "capture: use of the legacy stream beside a blocking stream that captures is error 906") {
+TEST(implicit, "capture: use of the legacy stream while a blocking stream captures is error 906") {
     use_device();
     void* blocking = stream(0);
     begin(blocking, CAPTURE_RELAXED);

@@ -1,4 +1,4 @@
-// Tests of what orders work besides streams and events: the host, words that it polls, dependent launches, and the seed.
+// Tests of what else orders work than streams and events: the host, words that it polls, dependent launches, and the seed.
 #include <sys/wait.h>
 #include <unistd.h>
 
