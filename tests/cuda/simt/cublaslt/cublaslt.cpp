@@ -50,13 +50,15 @@ constexpr int SPLITS[] = {1, 2, 4, 8};
 constexpr int ALGORITHMS = int(std::size(SPLITS));
 constexpr size_t ALIGNMENT = 16;
 
-/// Copies an attribute in or out, if its size is right.
+/// Copies an attribute in, if its size is right.
 template <class Value>
 Status take(Value& to, const void* buffer, size_t bytes) {
     if (bytes < sizeof to) return INVALID_VALUE;
     memcpy(&to, buffer, sizeof to);
     return SUCCESS;
 }
+
+/// Copies an attribute out, if there is room for it.
 template <class Value>
 Status give(const Value& from, void* buffer, size_t bytes, size_t* written) {
     if (written) *written = sizeof from;
@@ -97,34 +99,41 @@ size_t workspace_of(int split, const Layout& d) {
     return size_t(split - 1) * d.rows * d.columns * d.batches * sizeof(float);
 }
 
+/// Computes a product that was enqueued.
 void run_product(void* data) {
     multiply(*static_cast<const Product*>(data));
 }
 
+/// Frees a product when neither a stream nor a graph holds it any more.
 void drop_product(void* data) {
     delete static_cast<Product*>(data);
 }
 
 }  // namespace
 
+/// Makes a handle. It holds nothing.
 API Status cublasLtCreate(void** handle) {
     *handle = new char;
     return SUCCESS;
 }
 
+/// Destroys a handle.
 API Status cublasLtDestroy(void* handle) {
     delete static_cast<char*>(handle);
     return SUCCESS;
 }
 
+/// Returns the version of the library.
 API size_t cublasLtGetVersion() {
     return VERSION;
 }
 
+/// Returns the version of CUDA.
 API size_t cublasLtGetCudartVersion() {
     return CUDART_VERSION;
 }
 
+/// Returns the name of a status.
 API const char* cublasLtGetStatusName(Status status) {
     switch (status) {
         case SUCCESS: return "CUBLAS_STATUS_SUCCESS";
@@ -136,20 +145,24 @@ API const char* cublasLtGetStatusName(Status status) {
     return "CUBLAS_STATUS unknown";
 }
 
+/// Returns the name of a status, too: there is no longer text.
 API const char* cublasLtGetStatusString(Status status) {
     return cublasLtGetStatusName(status);
 }
 
+/// Makes the layout of a matrix, column by column.
 API Status cublasLtMatrixLayoutCreate(Layout** layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {
     *layout = new Layout{.type = type, .rows = rows, .columns = columns, .leading = leading};
     return SUCCESS;
 }
 
+/// Destroys a layout.
 API Status cublasLtMatrixLayoutDestroy(Layout* layout) {
     delete layout;
     return SUCCESS;
 }
 
+/// Sets an attribute of a layout. An order by rows is refused later, by the product.
 API Status cublasLtMatrixLayoutSetAttribute(Layout* layout, int attribute, const void* value, size_t bytes) {
     switch (attribute) {
         case LAYOUT_TYPE: return take(layout->type, value, bytes);
@@ -163,17 +176,20 @@ API Status cublasLtMatrixLayoutSetAttribute(Layout* layout, int attribute, const
     }
 }
 
+/// Makes the description of a product. Scalars are f32.
 API Status cublasLtMatmulDescCreate(Description** description, int compute, int scale_type) {
     if (scale_type != F32) return NOT_SUPPORTED;
     *description = new Description{.compute = compute, .scale_type = scale_type};
     return SUCCESS;
 }
 
+/// Destroys a description.
 API Status cublasLtMatmulDescDestroy(Description* description) {
     delete description;
     return SUCCESS;
 }
 
+/// Sets an attribute of a description.
 API Status cublasLtMatmulDescSetAttribute(Description* description, int attribute, const void* value, size_t bytes) {
     int zero = 0;
     switch (attribute) {
@@ -192,16 +208,19 @@ API Status cublasLtMatmulDescSetAttribute(Description* description, int attribut
     }
 }
 
+/// Makes a preference, which allows no workspace yet.
 API Status cublasLtMatmulPreferenceCreate(Preference** preference) {
     *preference = new Preference;
     return SUCCESS;
 }
 
+/// Destroys a preference.
 API Status cublasLtMatmulPreferenceDestroy(Preference* preference) {
     delete preference;
     return SUCCESS;
 }
 
+/// Sets an attribute of a preference; only the limit of the workspace has an effect.
 API Status cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, const void* value,
                                                 size_t bytes) {
     if (attribute == PREFERENCE_WORKSPACE_MAX) return take(preference->workspace_max, value, bytes);

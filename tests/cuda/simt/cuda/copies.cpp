@@ -23,6 +23,7 @@ struct Copy {
     bool from_pageable = false;
 };
 
+/// Returns the name of a copy, for messages.
 const char* name_of(Direction direction) {
     switch (direction) {
         case Direction::host_to_device: return "copy host to device";
@@ -98,6 +99,7 @@ CUresult copy_now(Copy copy, Direction direction) {
     return enqueue_copy(call, *call.context().legacy, copy, direction, wait);
 }
 
+/// Returns a pointer as an address.
 CUdeviceptr address_of(const void* pointer) {
     return reinterpret_cast<CUdeviceptr>(pointer);
 }

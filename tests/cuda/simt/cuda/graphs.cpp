@@ -19,6 +19,7 @@ struct GraphExec {
 
 unsigned long long launches = 0;
 
+/// Returns the graph of a handle.
 std::shared_ptr<Graph>& graph_of(void* handle) {
     return *static_cast<std::shared_ptr<Graph>*>(handle);
 }

@@ -27,6 +27,7 @@ struct Segment {
 
 using Segments = std::map<CUdeviceptr, Segment>;
 
+/// Returns all segments, by address.
 Segments& segments() {
     static auto& all = *new Segments;
     return all;

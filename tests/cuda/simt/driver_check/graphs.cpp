@@ -7,34 +7,40 @@ using namespace check;
 
 namespace {
 
+/// Begins a capture.
 void begin(void* stream, CaptureMode mode = CAPTURE_THREAD_LOCAL) {
     OK(cuStreamBeginCapture_v2(stream, mode));
 }
 
+/// Ends a capture that has to succeed. Returns its graph.
 void* end(void* stream) {
     void* graph = nullptr;
     OK(cuStreamEndCapture(stream, &graph));
     return graph;
 }
 
+/// Makes a graph ready to run.
 void* instantiate(void* graph) {
     void* made = nullptr;
     OK(cuGraphInstantiateWithFlags(&made, graph, 0));
     return made;
 }
 
+/// Returns the number of nodes of a graph.
 size_t node_count(void* graph) {
     size_t count = 0;
     OK(cuGraphGetNodes(graph, nullptr, &count));
     return count;
 }
 
+/// Returns the number of edges of a graph.
 size_t edge_count(void* graph) {
     size_t count = 0;
     OK(cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count));
     return count;
 }
 
+/// Ends a capture, and returns the code. There is a graph only after success.
 CUresult end_code(void* stream) {
     void* graph = nullptr;
     const CUresult code = cuStreamEndCapture(stream, &graph);

@@ -23,6 +23,7 @@ int compile_with(const std::string& source, std::vector<const char*> options, st
     return result;
 }
 
+/// Launches a kernel without arguments in a shape.
 CUresult launch_shape(unsigned grid_y, unsigned block_x, unsigned block_z, unsigned shared) {
     return cuLaunchKernel(kernel("diverge"), 1, grid_y, 1, block_x, 1, block_z, shared, nullptr, nullptr, nullptr);
 }

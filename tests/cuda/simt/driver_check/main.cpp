@@ -84,6 +84,7 @@ bool printed(const std::string& text) {
 
 }  // namespace check
 
+/// Runs the tests, and returns whether all have passed.
 int main(int count, char** arguments) {
     int passed = 0;
     int failed = 0;

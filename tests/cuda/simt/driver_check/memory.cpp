@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t GRANULARITY = size_t(2) << 20;
 
+/// Returns the properties of memory that can be exported.
 CUmemAllocationProp properties(int device = 0) {
     CUmemAllocationProp made{};
     made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -23,6 +24,7 @@ CUmemAllocationProp properties(int device = 0) {
     return made;
 }
 
+/// Returns new physical memory of the smallest size.
 CUmemGenericAllocationHandle physical() {
     CUmemGenericAllocationHandle handle = 0;
     const CUmemAllocationProp wanted = properties();
@@ -30,6 +32,7 @@ CUmemGenericAllocationHandle physical() {
     return handle;
 }
 
+/// Maps physical memory at new addresses, with rights for the first device.
 CUdeviceptr map(CUmemGenericAllocationHandle handle, unsigned rights) {
     CUdeviceptr address = 0;
     OK(cuMemAddressReserve(&address, GRANULARITY, 0, 0, 0));

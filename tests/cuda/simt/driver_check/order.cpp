@@ -1,4 +1,5 @@
 // Tests of what else orders work than streams and events: the host, words that it polls, dependent launches, and the seed.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,6 +74,14 @@ std::string order_of(const char* seed) {
     return order;
 }
 
+/// Launches a kernel on the second device that writes to memory of the first.
+void use_foreign_memory() {
+    use_device(0);
+    const CUdeviceptr foreign = ints(COUNT);
+    use_device(1);
+    OK(launch(kernel("fill"), 32, nullptr, foreign, 1, COUNT));
+}
+
 }  // namespace
 
 TEST(seeds, "order: one seed gives one order, and seeds differ", "SIMT_LAZY=1") {
@@ -130,9 +139,13 @@ TEST(dependent_early, "order: a dependent launch that reads before its wait is f
 
 TEST(no_peer_access, "devices: a kernel that uses another device's memory without peer access faults",
      "SIMT_DEVICES=2", "SIMT_CHECK=1") {
-    use_device(0);
-    const CUdeviceptr foreign = ints(COUNT);
-    use_device(1);
-    OK(launch(kernel("fill"), 32, nullptr, foreign, 1, COUNT));
+    use_foreign_memory();
+    EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+}
+
+TEST(no_peer_access_plain, "devices: so does a kernel without checks, by the keys of the processor", "SIMT_DEVICES=2",
+     "SIMT_CHECK=0") {
+    if (pkey_alloc(0, 0) < 0) return;  // a processor without protection keys: it does not
+    use_foreign_memory();
     EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }

@@ -41,6 +41,7 @@ struct Heuristic {
 
 using Values = std::vector<uint16_t>;
 
+/// Returns a bf16 as a float.
 float to_float(uint16_t value) {
     const uint32_t bits = uint32_t(value) << 16;
     float number;
@@ -59,6 +60,7 @@ Values random_values(size_t count, unsigned seed) {
     return values;
 }
 
+/// Copies values to new device memory.
 CUdeviceptr upload(const Values& values) {
     CUdeviceptr address = 0;
     OK(cuMemAlloc_v2(&address, values.size() * 2));
@@ -66,6 +68,7 @@ CUdeviceptr upload(const Values& values) {
     return address;
 }
 
+/// Returns an address as the pointer that the library takes.
 void* pointer(CUdeviceptr address) {
     return reinterpret_cast<void*>(address);
 }
