@@ -1,4 +1,4 @@
-// Tests of what else orders work than streams and events: the host, words that it polls, dependent launches, and the seed.
+// Tests of what else orders work than streams and events: the host, words that it polls, dependent launches, and seeds.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
