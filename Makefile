@@ -61,13 +61,19 @@ SIMT = $(or $(CARGO_TARGET_DIR),target)/simt
 NVIDIA = $(abspath $(or $(CARGO_TARGET_DIR),target))/cuda/venv/lib/python3*/site-packages/nvidia/cu13
 CUDA_GATE = cd tests/cuda && libraries="$$(echo $(NVIDIA)/lib)" && LD_LIBRARY_PATH="$$libraries" PATH="$$PATH:$${libraries%lib}bin"
 
+TEST_CUDA = LD_LIBRARY_PATH=$(abspath $(SIMT))/lib $(CARGO) nextest run --locked --release --workspace
+
 cuda-emulator: ## build the emulator of CUDA into target/simt/lib: LD_LIBRARY_PATH=target/simt/lib baton serve --device cuda
 	@scripts/install-tools build
 	$(MAKE) --no-print-directory -C tests/cuda/simt OUT=$(abspath $(SIMT))/lib
 
-test-cuda: cuda-emulator ## the kernels and the device for NVIDIA cards, in an emulator
+test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways
 	@scripts/install-tools build nextest
-	LD_LIBRARY_PATH=$(abspath $(SIMT))/lib $(CARGO) nextest run --locked --release --workspace -E 'package(tests-cuda)'
+	BUILD=$(abspath $(SIMT))/check tests/cuda/simt/check
+	$(MAKE) --no-print-directory -C tests/cuda/simt check OUT=$(abspath $(SIMT))/lib
+	$(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
+	SIMT_COPIES=early SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
+	SIMT_CHECK=1 $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
 
 test-cuda-gate: ## the kernels for NVIDIA cards, by NVIDIA's compiler: what they take of each card is a committed table
 	@scripts/install-tools build nextest cuda

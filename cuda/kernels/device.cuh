@@ -34,6 +34,9 @@ __device__ __forceinline__ bf16 round_bf16(float v) { return bf16{(u16)ptx::roun
 // Whether a number is infinite or none, told by its exponent.
 __device__ __forceinline__ bool is_broken(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
 
+// Tells that a row has a number that is infinite or none. Several threads may tell it of one row.
+__device__ __forceinline__ void tell_broken(u32* broken, u32 row) { atomicOr(broken + row, 1u); }
+
 // Dynamic shared memory, aligned for every access.
 #ifndef DYNAMIC_SHARED
 #define DYNAMIC_SHARED(type, name)                                   \

@@ -8,7 +8,8 @@ typedef unsigned shared_t;
 
 __device__ __forceinline__ shared_t shared(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
-// Copies 16 bytes of global memory to shared memory, past the first-level cache, without waiting; zeros if not `wanted`.
+// Copies 16 bytes of global memory to shared memory, past the first-level cache, without waiting; zeros if not
+// `wanted`.
 __device__ __forceinline__ void copy_async16(shared_t to, const void* from, bool wanted) {
     int bytes = wanted ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -82,6 +83,20 @@ __device__ __forceinline__ uint4 load_cached(const void* p) {
 __device__ __forceinline__ unsigned round_bf16x2(float low, float high) {
     unsigned v;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+// a * b + c of each of two bf16, rounded once.
+__device__ __forceinline__ unsigned multiply_add_bf16x2(unsigned a, unsigned b, unsigned c) {
+    unsigned v;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+    return v;
+}
+
+// Widens a number of the 16-bit format of IEEE 754, given by its bits.
+__device__ __forceinline__ float widen_half(unsigned short bits) {
+    float v;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
     return v;
 }
 

@@ -2,12 +2,11 @@
 
 use super::context::Context;
 use super::error::{DriverError, call};
-use super::stream::Stream;
 use cudarc::driver::sys;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A point of a queue. It has been reached when all that was queued before [`Event::record`] has happened.
+/// A point of a queue. It has been reached when all that was queued before it was recorded has happened.
 #[derive(Debug)]
 pub struct Event {
     _context: Arc<Context>,
@@ -36,12 +35,6 @@ impl Event {
         // SAFETY: the driver writes one handle.
         unsafe { call!(cuEventCreate(&mut raw, flags as u32)) }?;
         Ok(Self { _context: context.clone(), raw })
-    }
-
-    /// Puts the point into the queue. Errors: of the driver.
-    pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
-        // SAFETY: both live.
-        unsafe { call!(cuEventRecord(self.raw, stream.raw())) }
     }
 
     /// Waits until the point is reached. Errors: of the driver, and of what was queued.

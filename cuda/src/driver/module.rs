@@ -43,10 +43,11 @@ impl Module {
     /// Returns the kernel of this name. Errors: of the driver; there is none.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, DriverError> {
         self.context.bind()?;
-        let name = CString::new(name).expect("names of kernels have no zeros");
+        let text = CString::new(name).expect("names of kernels have no zeros");
         let mut raw = std::ptr::null_mut();
         // SAFETY: the module lives; one handle is written.
-        unsafe { call!(cuModuleGetFunction(&mut raw, self.raw, name.as_ptr())) }?;
+        let found = unsafe { call!(cuModuleGetFunction(&mut raw, self.raw, text.as_ptr())) };
+        found.map_err(|error| DriverError { text: format!("{}, for the kernel {name}", error.text), ..error })?;
         Ok(Function { _module: self.clone(), raw })
     }
 }

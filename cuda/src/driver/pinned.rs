@@ -37,7 +37,7 @@ impl Pinned {
         Ok(Self { context: context.clone(), first, len, device_address })
     }
 
-    /// Returns the first byte. Whoever reads or writes there knows what the device does meanwhile.
+    /// Returns the first byte. What reads or writes there must know what the device does meanwhile.
     pub fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()
     }
@@ -66,7 +66,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Host memory of somebody else that is pinned as long as this lives.
+/// Host memory of another owner that is pinned as long as this lives.
 #[derive(Debug)]
 pub struct Registered {
     context: Arc<Context>,

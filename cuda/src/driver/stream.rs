@@ -53,6 +53,12 @@ impl Stream {
         unsafe { call!(cuStreamSynchronize(self.raw)) }
     }
 
+    /// Puts a point into the queue. Errors: of the driver.
+    pub fn record(&self, event: &Event) -> Result<(), DriverError> {
+        // SAFETY: both live.
+        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+    }
+
     /// Lets what comes wait for an event that another queue recorded. Errors: of the driver.
     pub fn wait(&self, event: &Event) -> Result<(), DriverError> {
         // SAFETY: both live. No flag is known.

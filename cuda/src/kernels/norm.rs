@@ -27,7 +27,10 @@ pub struct NormArgs {
     pub out: u64,
     /// One word per row, which becomes 1 where a number is infinite or none; the kernel leaves the others alone.
     pub broken: u64,
-    /// Rows.
+    /// Which row of `residual` and `add` each row of `out` is made of, u32, `[rows]`; then the residual stream stays as
+    /// it is. 0: each of its own.
+    pub from: u64,
+    /// Rows of `out`.
     pub rows: u32,
     /// Numbers of a row, a multiple of 8.
     pub width: u32,
@@ -48,9 +51,9 @@ impl Norm {
     /// # Safety
     /// The operands must be as [`NormArgs`] says, and nothing else may use what is written.
     pub unsafe fn launch(&self, stream: &Stream, args: &NormArgs) -> Result<(), DriverError> {
-        let &NormArgs { residual, add, weight, out, broken, rows, width, eps, residual_scale } = args;
+        let &NormArgs { residual, add, weight, out, broken, from, rows, width, eps, residual_scale } = args;
         let words = Args::new().address(residual).address(add).address(weight).address(out).address(broken);
-        let words = words.number(width).float(eps).float(residual_scale);
+        let words = words.address(from).number(width).float(eps).float(residual_scale);
         // SAFETY: as the caller says.
         unsafe { stream.launch(&self.0, Grid { overlaps: true, ..Grid::of(rows, THREADS) }, words) }
     }

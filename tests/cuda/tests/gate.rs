@@ -2,18 +2,23 @@
 //!
 //! `make test-cuda-gate` runs it, and `make fix-cuda-gate` writes the table. It needs no card, and no driver.
 
-use cuda::compiler::{Compiler, Source};
+use cuda::compiler::{Compiled, Compiler, Source};
 use cuda::kernels::{HOT, OPTIONS, SOURCES};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What kernels are compiled for: cards from the A100 on.
 const ARCHITECTURES: [&str; 6] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"];
 
 /// The one whose instructions are looked at: that of an H100 and an H200.
 const LOOKED_AT: &str = "sm_90a";
+
+/// How a kernel waits there for the one ahead of it.
+const WAIT: &str = "ACQBULK";
 
 /// Tells the gate that it shall write the table.
 const WRITE: &str = "WRITE_TABLE";
@@ -82,11 +87,37 @@ fn check_instructions(source: &Source, listing: &str) {
         for &wanted in hot.instructions {
             assert!(text.contains(wanted), "{} has no {wanted} on {LOOKED_AT}", hot.kernel);
         }
+        if let Some(ahead) = hot.ahead {
+            let (at, wait) = (text.find(ahead), text.find(WAIT));
+            assert!(at.is_some() && at < wait, "{} waits before it has {ahead} on {LOOKED_AT}", hot.kernel);
+        }
         for banned in ["LDL", "STL"] {
             let has = text.lines().any(|line| line.split_whitespace().any(|word| word.starts_with(banned)));
             assert!(!has, "{} keeps registers in memory ({banned}) on {LOOKED_AT}", hot.kernel);
         }
     }
+}
+
+/// Compiles each source for each architecture, on all processors.
+fn compile_all(compiler: &Compiler) -> Vec<Vec<Compiled>> {
+    let next = AtomicUsize::new(0);
+    let images: Vec<OnceLock<Compiled>> = (0..SOURCES.len() * ARCHITECTURES.len()).map(|_| OnceLock::new()).collect();
+    let compile = || {
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(image) = images.get(number)
+        {
+            let (source, architecture) = (number / ARCHITECTURES.len(), number % ARCHITECTURES.len());
+            let compiled = compiler.compile(&SOURCES[source], ARCHITECTURES[architecture], OPTIONS);
+            let _ = image.set(compiled.expect("our sources compile"));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(compile);
+        }
+    });
+    let mut images = images.into_iter().map(|image| image.into_inner().expect("it was compiled"));
+    SOURCES.iter().map(|_| images.by_ref().take(ARCHITECTURES.len()).collect()).collect()
 }
 
 #[test]
@@ -98,16 +129,15 @@ fn all_kernels_compile_and_take_what_is_written_down() {
     };
     let mut table = String::from(HEAD);
     let mut has_disassembler = true;
-    for source in SOURCES {
+    for (source, images) in SOURCES.iter().zip(compile_all(&compiler)) {
         let mut rows: BTreeMap<String, [Resources; ARCHITECTURES.len()]> = BTreeMap::new();
-        for (at, architecture) in ARCHITECTURES.into_iter().enumerate() {
-            let compiled = compiler.compile(source, architecture, OPTIONS).expect("our sources compile");
+        for (at, (architecture, compiled)) in ARCHITECTURES.into_iter().zip(images).enumerate() {
             let kernels = resources(&compiled.log);
             if kernels.is_empty() {
                 return println!("skipped: this libnvrtc is an emulator; `make test-cuda-gate` has the real one");
             }
             for (kernel, found) in kernels {
-                let is_hot = HOT.iter().any(|hot| hot.kernel == kernel);
+                let is_hot = HOT.iter().any(|hot| hot.source == source.name && hot.kernel == kernel);
                 assert!(!is_hot || found.spilled == 0, "{kernel} spills {} bytes on {architecture}", found.spilled);
                 rows.entry(kernel).or_default()[at] = found;
             }

@@ -22,6 +22,7 @@ proptest! {
             weight: on_weight.address(),
             out: out.address(),
             broken: broken.address(),
+            from: 0,
             rows: rows as u32,
             width: width as u32,
             eps: 1e-5,
@@ -57,6 +58,7 @@ fn rows_with_what_is_no_number_are_told() {
         weight: weight.address(),
         out: out.address(),
         broken: broken.address(),
+        from: 0,
         rows: 3,
         width: WIDTH as u32,
         eps: 1e-5,
@@ -65,4 +67,40 @@ fn rows_with_what_is_no_number_are_told() {
     // SAFETY: the buffers are as the arguments say.
     unsafe { Norm::load(&gpu.loader).expect("the kernel").launch(&gpu.stream, &args) }.expect("a launch");
     assert_eq!(broken.read(), [0, 1, 1]);
+}
+
+#[test]
+fn some_rows_are_normed_and_the_residual_stream_stays() {
+    let Some(gpu) = Gpu::open() else { return };
+    // Longer than what a block keeps in registers.
+    const WIDTH: usize = 8192 + 64;
+    let mut draw = Draw::new(2);
+    let (residual, add) = (draw.normals(3 * WIDTH, 1.0), draw.normals(3 * WIDTH, 1.0));
+    let norm = Norm::load(&gpu.loader).expect("the kernel");
+    let run = |from: &[u32], rows: u32| {
+        let (on_residual, on_add) = (gpu.upload(&residual), gpu.upload(&add));
+        let (weight, list) = (gpu.upload(&vec![1.5_f32; WIDTH]), gpu.upload(from));
+        let (out, broken) = (gpu.empty::<bf16>(rows as usize * WIDTH), gpu.upload(&[0_u32; 3]));
+        let args = NormArgs {
+            residual: on_residual.address(),
+            add: on_add.address(),
+            weight: weight.address(),
+            out: out.address(),
+            broken: broken.address(),
+            from: if from.is_empty() { 0 } else { list.address() },
+            rows,
+            width: WIDTH as u32,
+            eps: 1e-6,
+            residual_scale: 1.0,
+        };
+        // SAFETY: the buffers are as the arguments say.
+        unsafe { norm.launch(&gpu.stream, &args) }.expect("a launch");
+        (out.read(), on_residual.read())
+    };
+    let (all, sums) = run(&[], 3);
+    let (some, same) = run(&[2, 0, 2], 3);
+    assert_eq!(same, residual);
+    assert_ne!(sums, residual);
+    let row = |number: usize| &all[number * WIDTH..][..WIDTH];
+    assert_eq!(some, [row(2), row(0), row(2)].concat());
 }

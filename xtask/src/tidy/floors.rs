@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// The crates that have a floor, and which.
-const FLOORS: [(&str, u8); 25] = [
+const FLOORS: [(&str, u8); 26] = [
     ("domain", 0),
     ("kv-manager", 1),
     ("scheduler", 1),
     ("placement", 1),
     ("threads", 2),
     ("kv-memory", 2),
+    ("cuda", 2),
     ("proto", 3),
     ("transport", 3),
     ("engine", 3),
@@ -42,7 +43,7 @@ const FLOORS: [(&str, u8); 25] = [
 const SHARED: [(&str, &str); 3] = [("prefill-worker", "worker"), ("decode-worker", "worker"), ("kv-memory", "threads")];
 
 /// Crates beside the floors: they may depend on every floor, and no floor on them.
-const BESIDE: [&str; 4] = ["bench-lab", "fuzz", "tests", "xtask"];
+const BESIDE: [&str; 5] = ["bench-lab", "fuzz", "tests", "tests-cuda", "xtask"];
 
 /// Folders at the top that hold crates and nothing else.
 const HOMES: [&str; 1] = ["bench"];

@@ -1,0 +1,345 @@
+//! The device beside the one on the CPU: the same models, the same plans.
+
+use cuda::kernels::TOP_MAX;
+use domain::plan::{
+    BlockTable, HiddenRows, Input, Mask, Sample, Score, SlotChange, Span, StepOutput, StepPlan, TokenSet,
+};
+use domain::{
+    BlockId, Choice, Dtype, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId, Token, Tokens,
+};
+use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
+use engine::cuda::{Card, CudaDevice, CudaModel};
+use engine::device::{Device, DeviceLimits};
+use engine::models::ModelFiles;
+use engine::random::RandomSpec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tokens of a block.
+const BLOCK: u32 = 16;
+/// The longest sequence, in tokens.
+const CONTEXT: usize = 256;
+/// Sequences that a device keeps, and so outputs of a step.
+const SLOTS: usize = 8;
+/// Blocks of a sequence.
+const BLOCKS: u32 = CONTEXT as u32 / BLOCK;
+
+/// How far a log probability may be from that of the CPU, which computes in f32 where the card rounds to bf16. Random
+/// weights spread such errors more than trained ones do.
+const NEAR: f32 = 0.5;
+
+/// Every family of dense models.
+const FAMILIES: [&str; 10] =
+    ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "olmo2", "granite", "ministral3"];
+
+/// A model for a card and for the CPU.
+struct Models {
+    files: ModelFiles,
+    card: Arc<CudaModel>,
+    _dir: tempfile::TempDir,
+}
+
+impl Models {
+    /// Makes a model of random weights. `None`: there is no card, which is said.
+    fn random(family: &str) -> Option<Self> {
+        let card = match Card::open(0, None) {
+            Ok(card) => card,
+            Err(error) => {
+                println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");
+                return None;
+            }
+        };
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
+        let spec = RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape");
+        spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
+        let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
+        let card = CudaModel::load(card, files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the model loads");
+        Some(Self { files, card: Arc::new(card), _dir: dir })
+    }
+
+    fn layout(&self) -> KvLayout {
+        self.files.spec.kv_layout(Dtype::Bf16, Some(BLOCK))
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        let blocks = vec![BLOCKS * SLOTS as u32; self.layout().groups.len()];
+        DeviceLimits { rows_max: 192, outputs_max: 2 * SLOTS, context_max: CONTEXT, blocks, slots_max: SLOTS }
+    }
+
+    fn on_card(&self) -> Run {
+        let device = CudaDevice::new(self.card.clone(), self.layout(), self.limits()).expect("the device starts");
+        Run::new(Box::new(device))
+    }
+
+    fn on_cpu(&self) -> Run {
+        let files = &self.files;
+        let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
+        let config = CpuConfig {
+            layout: self.layout(),
+            limits: self.limits(),
+            threads: 1,
+            pinning: Pinning::Off,
+            guarded: false,
+            isa: Isa::best(),
+        };
+        Run::new(Box::new(CpuDevice::new(Arc::new(weights), config).expect("a device")))
+    }
+
+    fn tokens(&self, count: usize, seed: u32) -> Vec<Token> {
+        let token = |i: u32| (i * i + 7 * i + 31 * seed + 3) % self.files.spec.vocab as u32;
+        (0..count as u32).map(token).collect()
+    }
+}
+
+/// A device and the number of its last step.
+struct Run {
+    device: Box<dyn Device>,
+    step: u64,
+    groups: usize,
+}
+
+fn key(number: usize) -> SeqKey {
+    SeqKey { request: RequestId(number as u64), epoch: Epoch(1), choice: Choice(0) }
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams { temperature: 0.0, logprobs: Some(TOP_MAX as u32), ..SamplingParams::default() }
+}
+
+/// A span of sequence `number`, in the slot of that number, which samples behind its last row.
+fn span(number: usize, start: usize, inputs: &[Token], params: Option<SamplingParams>) -> Span {
+    let sample = |params| Sample {
+        key: key(number),
+        row: inputs.len() as u32 - 1,
+        params: Arc::new(params),
+        seed: 1,
+        index: 0,
+        masked: false,
+    };
+    Span {
+        key: key(number),
+        slot: SlotId(number as _),
+        adapter: None,
+        start: start as u32,
+        inputs: inputs.iter().copied().map(Input::Token).collect(),
+        samples: params.map(sample).into_iter().collect(),
+        scores: Vec::new(),
+        hidden: None,
+    }
+}
+
+impl Run {
+    fn new(device: Box<dyn Device>) -> Self {
+        let groups = device.layout().groups.len();
+        Self { device, step: 0, groups }
+    }
+
+    /// Blocks of sequence `number`, in an order of their own.
+    fn tables(&self, number: usize) -> Vec<BlockTable> {
+        let block = |block: u32| BlockId((block * 5 + 3) % BLOCKS + number as u32 * BLOCKS);
+        vec![BlockTable { first: 0, blocks: (0..BLOCKS).map(block).collect() }; self.groups]
+    }
+
+    fn submit(&mut self, spans: Vec<Span>) {
+        self.step += 1;
+        let spans = spans.into_iter().map(|span| {
+            let tables = self.tables(span.slot.0 as usize);
+            (span, tables)
+        });
+        let plan = StepPlan::opening(StepId(self.step), Vec::new(), spans.collect::<Vec<_>>());
+        self.device.submit(Arc::new(plan)).expect("the plan is sound");
+    }
+
+    fn end(&mut self) -> StepOutput {
+        loop {
+            if let Some(output) = self.device.poll() {
+                return output;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn run(&mut self, spans: Vec<Span>) -> StepOutput {
+        self.submit(spans);
+        self.end()
+    }
+
+    /// Computes a prompt in chunks that end at these rows, and returns what the last one gives.
+    fn prompt(&mut self, number: usize, tokens: &[Token], ends: &[usize]) -> StepOutput {
+        let mut start = 0;
+        for &end in ends {
+            self.run(vec![span(number, start, &tokens[start..end], None)]);
+            start = end;
+        }
+        self.run(vec![span(number, start, &tokens[start..], Some(greedy()))])
+    }
+}
+
+/// The most probable tokens of an output's only sample.
+fn top(output: &StepOutput) -> &[(Token, f32)] {
+    let sampled = output.sampled.as_ref().expect("the step ran");
+    &sampled[0].logprobs.as_ref().expect("asked for").top
+}
+
+#[test]
+fn every_family_computes_what_the_cpu_does() {
+    for family in FAMILIES {
+        let Some(models) = Models::random(family) else { return };
+        let (mut there, mut here) = (models.on_card(), models.on_cpu());
+        let mut tokens = models.tokens(61, 0);
+        let mut start = 0;
+        let mut farthest: f32 = 0.0;
+        // A prompt, then decoding, whose steps are replayed graphs on a card.
+        for _ in 0..6 {
+            let next = |run: &mut Run| run.run(vec![span(1, start, &tokens[start..], Some(greedy()))]);
+            let (found, wanted) = (next(&mut there), next(&mut here));
+            let (found, wanted) = (top(&found), top(&wanted));
+            for (token, logprob) in wanted {
+                if let Some((_, other)) = found.iter().find(|(other, _)| other == token) {
+                    farthest = farthest.max((logprob - other).abs());
+                }
+            }
+            assert!(farthest <= NEAR, "{family}: {farthest} apart, {found:?}, not {wanted:?}");
+            if wanted[0].1 - wanted[1].1 > 2.0 * NEAR {
+                assert_eq!(found[0].0, wanted[0].0, "{family}: the most probable token");
+            }
+            start = tokens.len();
+            tokens.push(wanted[0].0);
+        }
+        println!("{family}: log probabilities are at most {farthest} apart");
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_however_it_is_computed() {
+    for family in ["llama", "gemma3_text"] {
+        let Some(models) = Models::random(family) else { return };
+        let mut run = models.on_card();
+        let tokens = models.tokens(150, 1);
+        let whole = run.prompt(1, &tokens, &[]);
+        for (number, ends) in [(2, &[149][..]), (3, &[16, 90]), (4, &[1, 2, 33, 148])] {
+            let cut = run.prompt(number, &tokens, ends);
+            assert_eq!(top(&cut), top(&whole), "{family}: cut at {ends:?}");
+        }
+        // Beside others: those that decode, and prompts.
+        let others = models.tokens(40, 2);
+        run.prompt(5, &others, &[]);
+        let spans = vec![
+            span(5, 39, &others[39..], None),
+            span(6, 0, &others[..31], None),
+            span(7, 0, &tokens, Some(greedy())),
+        ];
+        let beside = run.run(spans);
+        assert_eq!(top(&beside), top(&whole), "{family}: beside others");
+        // As a row of a graph that others fill up.
+        for number in [2, 3, 4] {
+            run.prompt(number, &tokens[..149], &[]);
+        }
+        let spans = [4, 2, 3].map(|number| span(number, 149, &tokens[149..], Some(greedy())));
+        let together = run.run(spans.to_vec());
+        for sampled in together.sampled.expect("the step ran") {
+            assert_eq!(sampled.logprobs.expect("asked for").top, top(&whole), "{family}: {:?} decodes", sampled.key);
+        }
+    }
+}
+
+#[test]
+fn steps_in_flight_sample_what_single_steps_do() {
+    let Some(models) = Models::random("llama") else { return };
+    let tokens = models.tokens(20, 3);
+    let params = SamplingParams { temperature: 0.8, top_p: 0.9, top_k: 50, ..SamplingParams::default() };
+    let text = |in_flight: bool| {
+        let mut run = models.on_card();
+        let mut text = Vec::new();
+        run.submit(vec![span(1, 0, &tokens, Some(params.clone()))]);
+        for index in 1..12 {
+            if !in_flight {
+                text.push(run.end().sampled.expect("a step")[0].token);
+            }
+            let mut next = span(1, tokens.len() + index - 1, &[0], Some(params.clone()));
+            next.inputs = vec![if in_flight { Input::Sampled(0) } else { Input::Token(text[index - 1]) }];
+            next.samples[0].index = index as u32;
+            run.submit(vec![next]);
+            if in_flight {
+                text.push(run.end().sampled.expect("a step")[0].token);
+            }
+        }
+        text.push(run.end().sampled.expect("a step")[0].token);
+        text
+    };
+    assert_eq!(text(true), text(false));
+}
+
+#[test]
+fn a_device_gives_all_that_a_plan_can_ask_for() {
+    let Some(models) = Models::random("qwen3") else { return };
+    let (mut there, mut here) = (models.on_card(), models.on_cpu());
+    let tokens = models.tokens(50, 4);
+    let scores: Vec<Score> =
+        (10..40).step_by(10).map(|row| Score { row, token: tokens[row as usize + 1], top: 3 }).collect();
+    let wanted = Span { scores, hidden: Some(HiddenRows::All), ..span(1, 0, &tokens, Some(greedy())) };
+    let (found, exact) = (there.run(vec![wanted.clone()]), here.run(vec![wanted]));
+    assert_eq!(found.scored.len(), 3);
+    for (found, exact) in found.scored.iter().zip(&exact.scored) {
+        assert!((found.logprob - exact.logprob).abs() < NEAR, "{found:?}, not {exact:?}");
+        assert_eq!(found.top.len(), 3);
+    }
+    let (found, exact) = (found.hidden[0].mean(true), exact.hidden[0].mean(true));
+    let cosine: f32 = found.iter().zip(&exact).map(|(a, b)| a * b).sum();
+    assert!(cosine > 0.999, "hidden states at an angle whose cosine is {cosine}");
+    // A mask that comes after the plan leaves one token.
+    let mut masked = span(1, 50, &[7], Some(greedy()));
+    masked.samples[0].masked = true;
+    there.submit(vec![masked]);
+    let vocab = models.files.spec.vocab;
+    let mask = Mask { sample: 0, allowed: Arc::new(TokenSet::of(vocab, [123])) };
+    there.device.masks(StepId(there.step), vec![mask]).expect("it is waited for");
+    assert_eq!(there.end().sampled.expect("a step")[0].token, 123);
+    // A mask that allows nothing fails its span alone.
+    let mut masked = span(1, 51, &[123], Some(greedy()));
+    masked.samples[0].masked = true;
+    there.submit(vec![masked, span(2, 0, &tokens, Some(greedy()))]);
+    let mask = Mask { sample: 0, allowed: Arc::new(TokenSet::none(vocab)) };
+    there.device.masks(StepId(there.step), vec![mask]).expect("it is waited for");
+    let output = there.end();
+    assert_eq!((output.failed.len(), output.failed[0].span), (1, 0), "{:?}", output.failed);
+    assert_eq!(output.sampled.expect("a step").len(), 1);
+}
+
+#[test]
+fn penalties_go_by_what_a_slot_has_seen() {
+    let Some(models) = Models::random("llama") else { return };
+    let (mut there, mut here) = (models.on_card(), models.on_cpu());
+    let prompt = models.tokens(30, 5);
+    let params = SamplingParams { repetition_penalty: 30.0, frequency_penalty: 5.0, ..greedy() };
+    for run in [&mut there, &mut here] {
+        run.step += 1;
+        let first = span(3, 0, &prompt, Some(params.clone()));
+        let mut plan = StepPlan::opening(StepId(run.step), Vec::new(), [(first, run.tables(3))]);
+        let tokens = Tokens::new(prompt.clone().into(), &[]);
+        plan.changes.push(SlotChange::History { slot: SlotId(3), tokens });
+        run.device.submit(Arc::new(plan)).expect("the plan is sound");
+    }
+    let (found, wanted) = (there.end(), here.end());
+    let mut token = wanted.sampled.as_ref().expect("a step")[0].token;
+    assert!(!prompt.contains(&token), "what is penalised so is not repeated");
+    assert_eq!(found.sampled.as_ref().expect("a step")[0].token, token);
+    let mut seen = prompt.clone();
+    for index in 0..4 {
+        seen.push(token);
+        for run in [&mut there, &mut here] {
+            run.step += 1;
+            let slot = SlotId(3);
+            let mut next = span(3, 30 + index, &[token], Some(params.clone()));
+            next.samples[0].index = index as u32 + 1;
+            let changes = vec![SlotChange::Tokens { slot, tokens: vec![token] }];
+            let plan = StepPlan { step: StepId(run.step), changes, copies: Vec::new(), spans: vec![next] };
+            run.device.submit(Arc::new(plan)).expect("the plan is sound");
+        }
+        let (found, wanted) = (there.end(), here.end());
+        token = found.sampled.expect("a step")[0].token;
+        assert!(!seen.contains(&token), "{token} was seen");
+        assert_eq!(token, wanted.sampled.expect("a step")[0].token);
+    }
+}
