@@ -2,9 +2,11 @@
 //! where nothing rings a bell. A thread looks there while a step runs and a reader waits, and shows it to readers.
 
 use crate::locks::lock;
-use domain::{ProgressWord, StepId};
+use domain::{ProgressMemory, ProgressWord, StepId};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -16,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(20);
 
 /// A progress word, the memory that its device stores, and the thread that looks there. The thread ends with it.
 pub(crate) struct DeviceProgress {
-    memory: Arc<AtomicU64>,
+    memory: Arc<dyn ProgressMemory>,
     word: ProgressWord,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -24,7 +26,8 @@ pub(crate) struct DeviceProgress {
 
 /// What the poller and those who wake it share.
 struct Shared {
-    is_running: AtomicBool,
+    /// Steps that run.
+    running: AtomicUsize,
     ends: AtomicBool,
     /// The poller, once it has begun.
     poller: Mutex<Option<Thread>>,
@@ -34,15 +37,15 @@ struct Shared {
 }
 
 /// A step that runs, until it is dropped.
-pub(crate) struct RunningStep<'a>(&'a DeviceProgress);
+pub(crate) struct RunningStep(Arc<DeviceProgress>);
 
 impl DeviceProgress {
-    /// Starts the thread, for a word at zero. Errors: the system starts no thread.
-    pub(crate) fn start() -> io::Result<Self> {
-        let memory = Arc::new(AtomicU64::new(0));
+    /// Starts the thread, for a word that the device stores here, and that is zero. Errors: the system starts no
+    /// thread.
+    pub(crate) fn over(memory: Arc<dyn ProgressMemory>) -> io::Result<Self> {
         let word = ProgressWord::over(memory.clone());
         let shared = Arc::new(Shared {
-            is_running: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
             poller: Mutex::new(None),
             #[cfg(test)]
@@ -63,22 +66,22 @@ impl DeviceProgress {
 
     /// Stores, as a device does, that layers `0..=layer` of `step` are written. It wakes no reader.
     pub(crate) fn written(&self, step: StepId, layer: u16) {
-        self.memory.store(ProgressWord::mark(step, layer), Ordering::Release);
+        self.memory.word().store(ProgressWord::mark(step, layer), Ordering::Release);
     }
 
     /// Says that a step runs until the value that is returned is dropped. Then readers see all that it stored.
-    pub(crate) fn step(&self) -> RunningStep<'_> {
-        self.shared.is_running.store(true, Ordering::SeqCst);
+    pub(crate) fn step(self: &Arc<Self>) -> RunningStep {
+        self.shared.running.fetch_add(1, Ordering::SeqCst);
         if self.word.is_awaited() {
             self.shared.wake();
         }
-        RunningStep(self)
+        RunningStep(self.clone())
     }
 }
 
-impl Drop for RunningStep<'_> {
+impl Drop for RunningStep {
     fn drop(&mut self) {
-        self.0.shared.is_running.store(false, Ordering::SeqCst);
+        self.0.shared.running.fetch_sub(1, Ordering::SeqCst);
         self.0.word.look();
     }
 }
@@ -98,7 +101,7 @@ impl Shared {
     /// Looks while a step runs and a reader waits, and sleeps until both are so.
     fn poll(&self, word: &ProgressWord) {
         while !self.ends.load(Ordering::SeqCst) {
-            if self.is_running.load(Ordering::SeqCst) && word.is_awaited() {
+            if self.runs() && word.is_awaited() {
                 #[cfg(test)]
                 self.looks.fetch_add(1, Ordering::SeqCst);
                 word.look();
@@ -110,8 +113,12 @@ impl Shared {
         }
     }
 
+    fn runs(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0
+    }
+
     fn wake_if_running(&self) {
-        if self.is_running.load(Ordering::SeqCst) {
+        if self.runs() {
             self.wake();
         }
     }
@@ -131,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_waits_hears_of_a_layer_while_its_step_runs() {
-        let progress = DeviceProgress::start().expect("a thread");
+        let progress = Arc::new(DeviceProgress::over(Arc::new(AtomicU64::new(0))).expect("a thread"));
         let (word, device) = (progress.word().clone(), std::thread::current());
         word.on_raise(Box::new(move |_| device.unpark()));
         for step in 1..=STEPS {
@@ -155,7 +162,7 @@ mod tests {
 
     #[test]
     fn nobody_looks_for_nobody_and_the_end_of_a_step_shows_all() {
-        let progress = DeviceProgress::start().expect("a thread");
+        let progress = Arc::new(DeviceProgress::over(Arc::new(AtomicU64::new(0))).expect("a thread"));
         let looks = || progress.shared.looks.load(Ordering::SeqCst);
         for step in 1..=STEPS {
             let running = progress.step();

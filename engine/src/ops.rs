@@ -95,6 +95,12 @@ pub trait WeightStore {
     /// A linear layer whose outputs are those of `matrices`, one after the other. All have the same inputs.
     fn linear(&mut self, matrices: &[LinearMatrix<'_>]) -> Result<Linear, StoreError>;
 
+    /// Takes gate and up projections, fused in this order: two matrices, or one. A device may lay them out so that
+    /// their outputs come in another order, if its feed-forward knows it.
+    fn gate_up(&mut self, matrices: &[LinearMatrix<'_>]) -> Result<Linear, StoreError> {
+        self.linear(matrices)
+    }
+
     /// Weights of a norm, `[width]`, with `offset` added to each.
     fn norm(&mut self, weight: &TensorView<'_>, offset: f32) -> Result<Norm, StoreError>;
 }

@@ -58,6 +58,40 @@ pub(crate) struct PlanThread {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Where the ends of steps are told, in the order of submission.
+pub(crate) struct Ends {
+    results: SyncSender<(StepOutput, u64)>,
+    waker: Waker,
+    lost: Arc<OnceLock<String>>,
+    /// Steps that have failed.
+    failures: u64,
+}
+
+impl Ends {
+    /// Tells the end of a step, and wakes the host. Returns whether the device goes on.
+    pub(crate) fn tell(&mut self, submitted: Submitted, output: StepOutput) -> bool {
+        submitted.masks.forget(&submitted.plan);
+        // Whoever hears of the end has the plan's tokens to itself again.
+        drop(submitted);
+        self.failures += u64::from(output.sampled.is_err());
+        if self.results.send((output, self.failures)).is_err() {
+            return false;
+        }
+        if let Some(wake) = lock(&self.waker).as_ref() {
+            wake();
+        }
+        self.lost.get().is_none()
+    }
+
+    /// Says that the device takes no more steps, and returns the end of the one that it was lost in.
+    pub(crate) fn lose(&self, submitted: &Submitted, reason: String) -> StepOutput {
+        let failed = failed(submitted.plan.step, reason.clone(), now().duration_since(submitted.at));
+        // Said before the step's end is, so that nobody takes the device for a good one after it.
+        let _ = self.lost.set(reason);
+        failed
+    }
+}
+
 impl PlanThread {
     /// Starts a thread called `name`, which hands every plan that `checker` takes to `execute`. A panic there ends
     /// the thread, and with it the device: nobody knows what it left half done.
@@ -66,49 +100,42 @@ impl PlanThread {
         checker: Checker,
         mut execute: impl FnMut(&Submitted, &DeviceSlots) -> StepOutput + Send + 'static,
     ) -> io::Result<Self> {
+        let mut slots = DeviceSlots::new(checker.limits.slots_max, checker.layout.groups.len());
+        Self::over(checker, |plans, mut ends| {
+            threads::spawn(name.to_owned(), move || {
+                while let Ok(submitted) = threads::during(Doing::WaitsForStep, || plans.recv()) {
+                    let step = submitted.plan.step;
+                    let run = || {
+                        slots.take_over(&submitted.plan);
+                        if submitted.failures != ends.failures {
+                            return failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO);
+                        }
+                        tracing::trace!(target: "timeline", step = step.0, "step begins");
+                        let output = threads::during(Doing::Computes, || execute(&submitted, &slots));
+                        tracing::trace!(target: "timeline", step = step.0, "step ends");
+                        output
+                    };
+                    let output = catch_unwind(AssertUnwindSafe(run));
+                    let output = output.unwrap_or_else(|panic| ends.lose(&submitted, panic_message(&*panic)));
+                    if !ends.tell(submitted, output) {
+                        return;
+                    }
+                }
+            })
+        })
+    }
+
+    /// Starts a device that has threads of its own: `spawn` makes the one that takes plans, which ends when it is given
+    /// no more of them and has told the ends of all that it took.
+    pub(crate) fn over(
+        checker: Checker,
+        spawn: impl FnOnce(Receiver<Submitted>, Ends) -> io::Result<JoinHandle<()>>,
+    ) -> io::Result<Self> {
         let (waker, masks) = (Waker::default(), Arc::new(MaskBoard::new(checker.vocab, MASKS_WAIT_MAX)));
         let (submissions, plans) = sync_channel::<Submitted>(STEPS_IN_FLIGHT_MAX);
         let (results, outputs) = sync_channel(STEPS_IN_FLIGHT_MAX);
-        let (wake, lost) = (waker.clone(), Arc::<OnceLock<String>>::default());
-        let loses = lost.clone();
-        let mut slots = DeviceSlots::new(checker.limits.slots_max, checker.layout.groups.len());
-        let thread = threads::spawn(name.to_owned(), move || {
-            let mut failures = 0;
-            while let Ok(submitted) = threads::during(Doing::WaitsForStep, || plans.recv()) {
-                let (step, at) = (submitted.plan.step, submitted.at);
-                let run = || {
-                    slots.take_over(&submitted.plan);
-                    if submitted.failures != failures {
-                        return failed(step, BEHIND_FAILED.to_owned(), Duration::ZERO);
-                    }
-                    tracing::trace!(target: "timeline", step = step.0, "step begins");
-                    let output = threads::during(Doing::Computes, || execute(&submitted, &slots));
-                    tracing::trace!(target: "timeline", step = step.0, "step ends");
-                    output
-                };
-                let output = catch_unwind(AssertUnwindSafe(run));
-                submitted.masks.forget(&submitted.plan);
-                // Whoever hears of the end has the plan's tokens to itself again.
-                drop(submitted);
-                let output = output.unwrap_or_else(|panic| {
-                    let reason = panic_message(&*panic);
-                    let failed = failed(step, reason.clone(), now().duration_since(at));
-                    // Said before the step's end is, so that nobody takes the device for a good one after it.
-                    let _ = loses.set(reason);
-                    failed
-                });
-                failures += u64::from(output.sampled.is_err());
-                if results.send((output, failures)).is_err() {
-                    return;
-                }
-                if let Some(wake) = lock(&wake).as_ref() {
-                    wake();
-                }
-                if loses.get().is_some() {
-                    return;
-                }
-            }
-        })?;
+        let lost = Arc::<OnceLock<String>>::default();
+        let thread = spawn(plans, Ends { results, waker: waker.clone(), lost: lost.clone(), failures: 0 })?;
         Ok(Self {
             checker,
             masks,

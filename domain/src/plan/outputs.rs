@@ -71,6 +71,11 @@ impl TokenSet {
         (words.len() == vocab.div_ceil(u32::BITS as usize)).then_some(Self { words, vocab })
     }
 
+    /// Returns its words: one bit for each token, from the lowest bit of the first word on.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+
     /// Returns the size of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.vocab

@@ -4,6 +4,7 @@ use crate::device_progress::DeviceProgress;
 use domain::{ProgressWord, StepId};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The progress word of the device, and how it is raised.
 #[derive(Clone)]
@@ -20,7 +21,7 @@ impl Progress {
         if !is_stored {
             return Ok(Self::Called(ProgressWord::new()));
         }
-        Ok(Self::Stored(Arc::new(DeviceProgress::start()?)))
+        Ok(Self::Stored(Arc::new(DeviceProgress::over(Arc::new(AtomicU64::new(0)))?)))
     }
 
     /// Returns the word that readers see.

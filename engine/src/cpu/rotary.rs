@@ -1,8 +1,8 @@
 //! Cosines and sines of a step's positions: one table for each rotary embedding that the model's layers have.
 
 use super::error::CpuError;
-use super::kernels::rotary_angles;
 use super::memory::Memory;
+use crate::rope_angles::rope_angles;
 use crate::spec::Rope;
 
 /// The tables of all rows of a step.
@@ -40,7 +40,7 @@ impl RotaryTables {
         let table = |rope: &&Rope| {
             let offset = width;
             width += rope.dims;
-            Table { angles: rotary_angles(rope), magnitude: rope.magnitude(), offset }
+            Table { angles: rope_angles(rope), magnitude: rope.magnitude(), offset }
         };
         let tables = distinct.iter().map(table).collect();
         let bytes = rows_max * width * size_of::<f32>();

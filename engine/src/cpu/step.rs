@@ -17,14 +17,15 @@ use super::thread_pool::ThreadPool;
 use crate::clock::now;
 use crate::device::PoolMemory;
 use crate::locks::lock;
-use crate::masks::{MASKS_WAIT_MAX, MaskBoard, StepMasks};
+use crate::masks::{MaskBoard, StepMasks};
 use crate::ops::{Axis, Buffer, Embedding, Linear, Norm, NormArgs, Ops, OpsResult};
 use crate::pool::Pool;
-use crate::sampling::{SampleContext, SampleError, Sampler};
+use crate::sampling::{SampleContext, Sampler};
 use crate::slots::DeviceSlots;
+use crate::span_failure::SpanFailure;
 use crate::spec::ModelSpec;
 use domain::KvLayout;
-use domain::plan::{BlockCopy, Sampled, Span, StepPlan, TokenLogprobs};
+use domain::plan::{BlockCopy, Sampled, StepPlan, TokenLogprobs};
 use std::slice;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -80,28 +81,6 @@ pub(super) type SampleSlot = Mutex<Option<Sampled>>;
 pub(super) type ScoreSlot = Mutex<Option<TokenLogprobs>>;
 /// Why a span failed, if it did.
 pub(super) type FailureSlot = Mutex<Option<SpanFailure>>;
-
-/// Why a span failed in a step whose other spans did not.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub(super) enum SpanFailure {
-    /// An input is a token that the step before was to sample and did not.
-    #[error("the step before, which sampled an input, failed")]
-    Input,
-    /// Numbers that the model computed are infinite or NaN.
-    #[error("what the model computes for positions {first} to {last} is not finite")]
-    NotFinite {
-        /// Position of the span's first row.
-        first: u32,
-        /// Position of its last row.
-        last: usize,
-    },
-    /// No token could be sampled.
-    #[error(transparent)]
-    Sample(#[from] SampleError),
-    /// A mask of one of its samples did not come in time.
-    #[error("a mask of its samples did not come within {} s", MASKS_WAIT_MAX.as_secs())]
-    NoMask,
-}
 
 /// What all tasks of a step read.
 #[derive(Clone, Copy)]
@@ -322,8 +301,7 @@ impl StepContext<'_> {
 
     /// A span fails, since the model has no numbers for it.
     fn is_not_finite(&self, span: usize) {
-        let &Span { start: first, ref inputs, .. } = &self.plan.spans[span];
-        self.fail(span, SpanFailure::NotFinite { first, last: first as usize + inputs.len() - 1 });
+        self.fail(span, SpanFailure::not_finite(&self.plan.spans[span]));
     }
 
     /// Logits of row `index` of those that are wanted.

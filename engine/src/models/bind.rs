@@ -104,7 +104,10 @@ impl<'a, S: WeightStore> Binder<'a, S> {
             output: self.linear(&[(name("self_attn.o_proj"), spec.hidden)], queries, spec.output_bias)?,
             attention_post_norm: self.layer_norm(index, norms.attention_post)?,
             mlp_norm: self.layer_norm(index, norms.mlp)?,
-            gate_up: self.linear(&gate_up, spec.hidden, spec.mlp_bias)?,
+            gate_up: {
+                let matrices = self.matrices(&gate_up, spec.hidden, spec.mlp_bias)?;
+                self.store.gate_up(&matrices)?
+            },
             down: self.linear(&[(name("mlp.down_proj"), spec.hidden)], width, spec.mlp_bias)?,
             mlp_post_norm: self.layer_norm(index, norms.mlp_post)?,
         })
@@ -118,15 +121,23 @@ impl<'a, S: WeightStore> Binder<'a, S> {
 
     /// A linear layer made of the named ones, each with its number of outputs.
     fn linear(&mut self, parts: &[(String, usize)], inputs: usize, bias: bool) -> Result<Linear, LoadError> {
-        let parts = parts
-            .iter()
-            .map(|&(ref name, outputs)| {
-                let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
-                let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
-                Ok(LinearMatrix { weight, bias })
-            })
-            .collect::<Result<Vec<_>, LoadError>>()?;
+        let parts = self.matrices(parts, inputs, bias)?;
         Ok(self.store.linear(&parts)?)
+    }
+
+    /// Returns the named matrices, each with its number of outputs.
+    fn matrices(
+        &self,
+        parts: &[(String, usize)],
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Vec<LinearMatrix<'a>>, LoadError> {
+        let matrix = |&(ref name, outputs): &(String, usize)| {
+            let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+            let bias = bias.then(|| self.tensor(&format!("{name}.bias"), &[outputs])).transpose()?;
+            Ok(LinearMatrix { weight, bias })
+        };
+        parts.iter().map(matrix).collect()
     }
 
     fn norm(&mut self, name: &str, width: usize) -> Result<Norm, LoadError> {

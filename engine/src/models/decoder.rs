@@ -78,6 +78,16 @@ impl Decoder {
         &self.arena
     }
 
+    /// Returns the buffer of the logits.
+    pub fn logits_buffer(&self) -> Buffer {
+        self.buffers.logits
+    }
+
+    /// Returns whether a buffer has room for all rows of a step, not only for a micro-batch's.
+    pub fn is_of_all_rows(&self, buffer: Buffer) -> bool {
+        self.arena.shapes()[buffer.0].axis == Axis::Inputs
+    }
+
     /// Returns what a linear layer of this model is for.
     pub fn role(&self, linear: Linear) -> LinearRole {
         let of_layer = |layer: &LayerWeights| {

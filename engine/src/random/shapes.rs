@@ -119,8 +119,25 @@ const TINY: Shape = Shape {
 };
 
 /// All named shapes.
-pub static SHAPES: [Shape; 13] = [
+pub static SHAPES: [Shape; 15] = [
     TINY,
+    Shape {
+        name: "tiny-64",
+        about: "for tests: heads of 64 numbers, which kernels for cards have",
+        hidden: 128,
+        head_dim: 64,
+        ffn: 192,
+        ..TINY
+    },
+    Shape {
+        name: "tiny-64-yarn",
+        about: "for tests: the same, with yarn rotary scaling",
+        hidden: 128,
+        head_dim: 64,
+        ffn: 192,
+        scaling: ShapeScaling::Yarn(4.0, 128),
+        ..TINY
+    },
     Shape { name: "tiny-tied", about: "for tests: the output projection is the embedding", tied: true, ..TINY },
     Shape { name: "tiny-bias", about: "for tests: biases wherever the family has them", biases: true, ..TINY },
     Shape {

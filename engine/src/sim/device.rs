@@ -99,7 +99,7 @@ impl SimDevice {
         let description = format!("sim: {describe}, batch-invariant, KV in blocks of {} tokens", layout.block_tokens);
         let model = SimModel::new(layout, vocabulary, shared)
             .ok_or_else(|| SimError::Config("the cache layout has no room for tags".to_owned()))?;
-        let progress = Arc::new(DeviceProgress::start().map_err(SimError::Thread)?);
+        let progress = Arc::new(DeviceProgress::over(Arc::new(AtomicU64::new(0))).map_err(SimError::Thread)?);
         let mut runner = Runner { model, course, progress: progress.clone(), torn, free_at: now() };
         let thread = PlanThread::start("baton-sim", checker, move |submitted, slots| runner.execute(submitted, slots));
         Ok(Self { thread: thread.map_err(SimError::Thread)?, pools, progress, description })

@@ -28,7 +28,7 @@ pub(super) use cap::{CapRow, cap_row};
 pub(super) use linear::Tiles;
 pub(super) use linear::{Form, PANEL, Preparation, Prepared, Product, Start};
 pub(super) use norm::{RmsNorm, rms_norm};
-pub(super) use rotary::{CacheRow, RotaryRow, cache_row, rotary, rotary_angles};
+pub(super) use rotary::{CacheRow, RotaryRow, cache_row, rotary};
 
 /// Defines `fn $name(isa, dtype, args)`, which runs the generic function `$generic::<S, N>(s, args)` compiled for the
 /// instruction set and the number format; with `plain numbers`, `fn $name(isa, args)` and `$generic::<S>(s, args)`.

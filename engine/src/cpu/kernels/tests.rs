@@ -7,6 +7,7 @@ mod linear;
 use super::*;
 use crate::cpu::simd::Isa;
 use crate::cpu::tests::effort::{cases, sizes};
+use crate::rope_angles::rope_angles;
 use crate::spec::{Activation, Rope, RopeScaling, Yarn};
 use domain::Dtype;
 use half::{bf16, f16};
@@ -196,7 +197,7 @@ proptest! {
         let (dims, head_dim) = (2 * half, 2 * half + unrotated);
         let mut numbers = Numbers(seed);
         let heads = numbers.vec(count * head_dim);
-        let angles = rotary_angles(&Rope { theta: 10_000.0, dims, scaling: RopeScaling::None });
+        let angles = rope_angles(&Rope { theta: 10_000.0, dims, scaling: RopeScaling::None });
         let turns: Vec<f64> = angles.iter().map(|angle| f64::from(position as f32 * angle)).collect();
         let table: Vec<f32> = turns.iter().map(|x| x.cos() as f32).chain(turns.iter().map(|x| x.sin() as f32)).collect();
         let found = on_all(|isa| {
@@ -247,10 +248,10 @@ proptest! {
 #[test]
 fn llama3_angles_are_scaled_by_wavelength() {
     // Of Llama 3.1: theta 500000, factor 8, low 1, high 4, original context 8192.
-    let plain = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling: RopeScaling::None });
+    let plain = rope_angles(&Rope { theta: 500_000.0, dims: 128, scaling: RopeScaling::None });
     let scaling =
         RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192.0 };
-    let scaled = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
+    let scaled = rope_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     for (plain, scaled) in plain.iter().zip(&scaled) {
         let wavelength = 2.0 * std::f32::consts::PI / plain;
         if wavelength < 2048.0 {
@@ -262,11 +263,11 @@ fn llama3_angles_are_scaled_by_wavelength() {
         }
     }
     let scaling = RopeScaling::Linear { factor: 4.0 };
-    let linear = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
+    let linear = rope_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     assert!(plain.iter().zip(&linear).all(|(plain, linear)| *linear == plain / 4.0));
     let factors: Vec<f64> = (0..64).map(|i| f64::from(1 << (i % 3))).collect();
     let scaling = RopeScaling::Long { factors: factors.clone(), magnitude: 1.5 };
-    let long = rotary_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
+    let long = rope_angles(&Rope { theta: 500_000.0, dims: 128, scaling });
     assert!(plain.iter().zip(&long).zip(factors).all(|((plain, long), factor)| *long == plain / factor as f32));
 }
 
@@ -281,8 +282,8 @@ fn yarn_scales_what_turns_seldom() {
         original_context: 32_768.0,
         magnitude: 1.0,
     };
-    let plain = rotary_angles(&rope(RopeScaling::None));
-    let scaled = rotary_angles(&rope(RopeScaling::Yarn(yarn)));
+    let plain = rope_angles(&rope(RopeScaling::None));
+    let scaled = rope_angles(&rope(RopeScaling::Yarn(yarn)));
     let mut between = 0;
     for (plain, scaled) in plain.iter().zip(&scaled) {
         // Rounding to whole pairs widens the bounds by less than the ratio of neighbours, 1.25.
@@ -299,5 +300,5 @@ fn yarn_scales_what_turns_seldom() {
     // ln(32) / ln(1.241), and one or two for the whole pairs.
     assert!((16..=18).contains(&between), "{between}");
     let one = Yarn { factor: 1.0, ..yarn };
-    assert_eq!(rotary_angles(&rope(RopeScaling::Yarn(one))), plain);
+    assert_eq!(rope_angles(&rope(RopeScaling::Yarn(one))), plain);
 }
