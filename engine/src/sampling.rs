@@ -69,6 +69,35 @@ pub struct SampleContext<'a> {
     pub allowed: Option<&'a TokenSet>,
 }
 
+/// What a device draws with, in the numbers of `fixed`: made once by the host, so that no device has to make them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DrawNumbers {
+    /// What differences of logits are multiplied by. `None`: the most probable token is taken.
+    pub scale: Option<f32>,
+    /// The share of the sum of weights that `top_p` keeps, in units of 2^-64; [`Self::EVERY_SHARE`]: it is off.
+    pub nucleus: u64,
+    /// The least weight that `min_p` keeps.
+    pub least: u64,
+    /// The point of the draw, as a share of the sum of kept weights, in units of 2^-64.
+    pub uniform: u64,
+}
+
+impl DrawNumbers {
+    /// As [`Self::nucleus`]: `top_p` is off. No share of less than all is as large.
+    pub const EVERY_SHARE: u64 = u64::MAX;
+
+    /// Makes those of a sample.
+    pub fn of(sample: &Sample) -> Self {
+        let params = &*sample.params;
+        Self {
+            scale: (params.temperature > 0.0).then(|| fixed::scale(params.temperature)),
+            nucleus: if params.top_p < 1.0 { fixed::share(params.top_p) } else { Self::EVERY_SHARE },
+            least: cut::least_kept(params.min_p),
+            uniform: random::uniform(sample.seed, sample.index),
+        }
+    }
+}
+
 /// Samples tokens. Owns the scratch for one vocabulary, so that a call allocates nothing but the log probabilities
 /// that it returns.
 #[derive(Debug)]

@@ -1,0 +1,170 @@
+//! The device.
+
+use super::error::CudaError;
+use super::inputs::Fixed;
+use super::machine::Machine;
+use super::memory::{OutputPlaces, StepMemory};
+use super::model::{CudaModel, check_shape};
+use super::pool::{self, CudaPool};
+use super::progress::PinnedWord;
+use super::step::Engine;
+use super::{copier, leader};
+use crate::check::Checker;
+use crate::device::{Device, DeviceLimits, MaskError, SubmitError};
+use crate::device_progress::DeviceProgress;
+use crate::plan_thread::PlanThread;
+use crate::slots::DeviceSlots;
+use cuda::{Stream, StreamPriority};
+use domain::plan::{Mask, StepOutput, StepPlan};
+use domain::{Dtype, KvKind, KvLayout, ProgressWord, StepId};
+use kv_memory::Memory;
+use std::sync::Arc;
+
+/// A device on a card.
+pub struct CudaDevice {
+    threads: PlanThread,
+    pools: Vec<Arc<CudaPool>>,
+    progress: Arc<DeviceProgress>,
+    description: String,
+}
+
+impl CudaDevice {
+    /// Makes a device that runs `model`, with pools for the blocks of its limits. Errors: [`CudaError`].
+    pub fn new(model: Arc<CudaModel>, layout: KvLayout, limits: DeviceLimits) -> Result<Self, CudaError> {
+        check_config(&model, &layout, &limits)?;
+        let card = model.card.clone();
+        let stream = Stream::new(&card.context, StreamPriority::High)?;
+        let mut pools = Vec::with_capacity(layout.groups.len());
+        for (group, &blocks) in limits.blocks.iter().enumerate() {
+            let len = layout.record_bytes(group) * blocks as usize;
+            let memory = pool::allocate(&card, len, &stream).map_err(|source| CudaError::Memory {
+                what: "KV blocks",
+                bytes: len,
+                source,
+            })?;
+            let copier = copier::start(&card, &memory, len)?;
+            pools.push(Arc::new(CudaPool::new(&card, memory, len, layout.part(group), copier)));
+        }
+        let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
+        let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
+        let fixed = Fixed { attention, windows, vocab: model.spec().vocab };
+        let blocks_max = limits.context_max.div_ceil(layout.block_tokens as usize);
+        let memory = StepMemory::new(&model, &fixed, &limits, blocks_max, &stream)?;
+        let word = Arc::new(PinnedWord::new(&card.context)?);
+        let at = word.device_address();
+        let progress = Arc::new(DeviceProgress::over(word).map_err(CudaError::Threads)?);
+        let description = format!(
+            "cuda: {}, exact kernels, batch-invariant, {} weights, {:?} KV in blocks of {} tokens",
+            card.describe(),
+            model.format,
+            layout.dtype,
+            layout.block_tokens
+        );
+        let slots = DeviceSlots::new(limits.slots_max, layout.groups.len());
+        let vocab = model.spec().vocab;
+        let engine = Engine {
+            outputs: OutputPlaces::of(&limits, model.spec().hidden),
+            layers: layers(&layout, model.spec().layers),
+            pools: pools.clone(),
+            layout: layout.clone(),
+            fixed,
+            memory,
+            progress: at,
+            slots_max: limits.slots_max,
+            blocks_max,
+            stream,
+            model,
+        };
+        let machine = Machine::new(engine, &limits, progress.word().clone())
+            .map_err(|error| CudaError::Config(error.to_string()))?;
+        let checker = Checker::new(layout, limits, vocab);
+        let runs = progress.clone();
+        let threads = PlanThread::over(checker, |plans, ends| leader::start(machine, slots, runs, plans, ends));
+        Ok(Self { threads: threads.map_err(CudaError::Threads)?, pools, progress, description })
+    }
+}
+
+/// Returns for each model layer its KV group and its index there.
+fn layers(layout: &KvLayout, layers: usize) -> Vec<(usize, usize)> {
+    let of = |layer: u16| {
+        let groups = layout.groups.iter().enumerate();
+        let mut places =
+            groups.filter_map(|(group, of)| of.layers.iter().position(|&own| own == layer).map(|index| (group, index)));
+        places.next().expect("every layer is in a group")
+    };
+    (0..layers as u16).map(of).collect()
+}
+
+fn check_config(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<(), CudaError> {
+    let refuse = |reason: String| Err(CudaError::Config(reason));
+    if layout.dtype != Dtype::Bf16 {
+        return refuse(format!("KV in {:?}; model.kv_dtype must be bf16 on the cuda device", layout.dtype));
+    }
+    if layout.groups != model.spec().kv_groups() {
+        return refuse("the cache layout is another model's".to_owned());
+    }
+    if !layout.groups.iter().all(|group| matches!(group.kind, KvKind::Heads { .. })) || !layout.is_whole() {
+        return refuse("the cache has what the cuda device has no kernels for".to_owned());
+    }
+    if !layout.block_tokens.is_power_of_two() {
+        let tokens = layout.block_tokens;
+        return refuse(format!("blocks of {tokens} tokens; engine.block_tokens must be a power of two"));
+    }
+    if limits.blocks.len() != layout.groups.len() || limits.blocks.contains(&0) {
+        return refuse(format!("pools of {:?} blocks for {} KV groups", limits.blocks, layout.groups.len()));
+    }
+    if [limits.rows_max, limits.outputs_max, limits.context_max, limits.slots_max].contains(&0) {
+        return refuse("a limit is zero".to_owned());
+    }
+    Ok(())
+}
+
+impl Device for CudaDevice {
+    fn layout(&self) -> &KvLayout {
+        &self.threads.checker.layout
+    }
+
+    fn limits(&self) -> &DeviceLimits {
+        &self.threads.checker.limits
+    }
+
+    fn vocab(&self) -> usize {
+        self.threads.checker.vocab
+    }
+
+    fn submit(&mut self, plan: Arc<StepPlan>) -> Result<(), SubmitError> {
+        self.threads.submit(plan)
+    }
+
+    fn masks(&mut self, step: StepId, masks: Vec<Mask>) -> Result<(), MaskError> {
+        self.threads.masks(step, masks)
+    }
+
+    fn poll(&mut self) -> Option<StepOutput> {
+        self.threads.poll()
+    }
+
+    fn lost(&self) -> Option<&str> {
+        self.threads.lost()
+    }
+
+    fn set_waker(&mut self, waker: Box<dyn Fn() + Send + Sync>) {
+        self.threads.set_waker(waker);
+    }
+
+    fn progress(&self) -> ProgressWord {
+        self.progress.word().clone()
+    }
+
+    fn pool(&self, group: usize) -> Arc<dyn Memory> {
+        self.pools[group].clone()
+    }
+
+    fn batch_invariant(&self) -> bool {
+        true
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}

@@ -1,0 +1,196 @@
+//! What a device has in its card's memory beside weights and KV.
+
+use super::error::CudaError;
+use super::inputs::{Fixed, MICRO_BATCH_ROWS_MAX, PIECES_MAX, Sections, Sizes};
+use super::model::CudaModel;
+use crate::device::DeviceLimits;
+use crate::ops::{Axis, Buffer};
+use crate::rope_angles::rope_angles;
+use crate::spec::{QueryGrowth, Rope};
+use cuda::kernels::{SampleResult, Sampling};
+use cuda::{Context, DeviceBytes, Stream};
+use half::bf16;
+use std::sync::Arc;
+
+/// Bytes of the lists whose length has no bound, for which there is room from the start. More are allocated when a step
+/// has more, which happens when many long sequences begin at once.
+pub(super) const TAIL_BYTES: usize = 1 << 20;
+
+/// Blocks of a grid of decode that share the tickets; a word of zero that launches share.
+const TICKET_BYTES: usize = 16;
+
+/// Memory that steps compute in. Addresses never change, so that graphs can have them.
+pub(super) struct StepMemory {
+    /// One for each buffer of the definition.
+    buffers: Vec<DeviceBytes>,
+    /// Gated activations of a micro-batch.
+    pub(super) gated: DeviceBytes,
+    /// The slab.
+    pub(super) slab: DeviceBytes,
+    /// Rows of logits that bias, masks and penalties change.
+    pub(super) adjusted: DeviceBytes,
+    /// Marks of histories, one row of words for each slot.
+    pub(super) marks: DeviceBytes,
+    /// Bits of masks, one row for each sample.
+    pub(super) masks: DeviceBytes,
+    /// Block tables, `[groups][slots][blocks_max]`.
+    pub(super) tables: DeviceBytes,
+    /// What the last step sampled.
+    pub(super) sampled: DeviceBytes,
+    pub(super) sampling: DeviceBytes,
+    /// What goes to the host.
+    pub(super) outputs: DeviceBytes,
+    pub(super) partials: DeviceBytes,
+    pub(super) masses: DeviceBytes,
+    pub(super) tickets: DeviceBytes,
+    /// Scratch of prompts' attention.
+    pub(super) prefill: DeviceBytes,
+    /// A word of zero that kernels share which never run at once.
+    pub(super) ticket: DeviceBytes,
+    /// Tables of cosines and sines, one for each rotary embedding.
+    rotary: Vec<DeviceBytes>,
+    /// Which of them each layer has.
+    rotary_of_layer: Vec<usize>,
+    /// Growth of queries by position.
+    pub(super) growth: Option<DeviceBytes>,
+}
+
+/// Where the parts of what goes to the host lie, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutputPlaces {
+    /// One [`SampleResult`] for each request.
+    pub(super) results: usize,
+    /// One word for each row.
+    pub(super) broken: usize,
+    /// One row of i64 for each span whose hidden states are wanted.
+    pub(super) hidden: usize,
+    /// All of it.
+    pub(super) bytes: usize,
+}
+
+impl OutputPlaces {
+    /// Returns where they lie for steps within limits.
+    pub(super) fn of(limits: &DeviceLimits, hidden: usize) -> Self {
+        let broken = limits.outputs_max * size_of::<SampleResult>();
+        let sums = (broken + limits.rows_max * size_of::<u32>()).next_multiple_of(16);
+        Self { results: 0, broken, hidden: sums, bytes: sums + limits.outputs_max * hidden * size_of::<i64>() }
+    }
+}
+
+/// Returns the largest sizes within limits.
+pub(super) fn largest(limits: &DeviceLimits) -> Sizes {
+    let outputs = limits.outputs_max;
+    Sizes { rows: limits.rows_max, logits: outputs, requests: outputs, hidden: outputs, is_all_decoding: false }
+}
+
+impl StepMemory {
+    /// Allocates all of it, for steps within limits. Errors: the card has no memory.
+    pub(super) fn new(
+        model: &CudaModel,
+        fixed: &Fixed,
+        limits: &DeviceLimits,
+        blocks_max: usize,
+        stream: &Stream,
+    ) -> Result<Self, CudaError> {
+        let (context, spec) = (&model.card.context, &model.spec);
+        let allocate = |what: &'static str, bytes: usize| {
+            DeviceBytes::new(context, bytes).map_err(|source| CudaError::Memory { what, bytes, source })
+        };
+        let micro_rows = limits.rows_max.min(MICRO_BATCH_ROWS_MAX);
+        let shapes = model.decoder.arena().shapes();
+        let buffers = shapes.iter().map(|shape| {
+            let numbers = match shape.axis {
+                Axis::Inputs => limits.rows_max * size_of::<bf16>(),
+                Axis::MicroBatch => micro_rows * size_of::<bf16>(),
+                // Logits stay in f32.
+                Axis::Logits => limits.outputs_max * size_of::<f32>(),
+            };
+            allocate("activations", numbers * shape.width)
+        });
+        let buffers = buffers.collect::<Result<_, _>>()?;
+        let (shape, multiprocessors) = (&fixed.attention, model.card.multiprocessors);
+        let slab = Sections::of(fixed, largest(limits)).bytes;
+        let words = |count: usize| count * size_of::<u32>();
+        let pieces = PIECES_MAX as usize;
+        let (rotary, rotary_of_layer) = rotary(&spec.ropes, limits.context_max, stream)?;
+        let memory = Self {
+            buffers,
+            gated: allocate("activations", micro_rows * spec.feed_forward_width_max() * size_of::<bf16>())?,
+            slab: allocate("a step's inputs", slab)?,
+            adjusted: allocate("adjusted logits", limits.outputs_max * spec.vocab * size_of::<f32>())?,
+            marks: allocate("histories", words(limits.slots_max * spec.vocab))?,
+            masks: allocate("masks", words(limits.outputs_max * spec.vocab.div_ceil(32)))?,
+            tables: allocate("block tables", words(fixed.windows.len() * limits.slots_max * blocks_max))?,
+            sampled: allocate("sampled tokens", words(limits.outputs_max))?,
+            sampling: allocate("sampling", Sampling::scratch_bytes(limits.outputs_max))?,
+            outputs: allocate("a step's outputs", OutputPlaces::of(limits, spec.hidden).bytes)?,
+            partials: allocate("attention", shape.partial_bytes(pieces))?,
+            masses: allocate("attention", shape.mass_bytes(pieces))?,
+            tickets: allocate("attention", shape.ticket_bytes(limits.rows_max))?,
+            prefill: allocate("attention", shape.scratch_bytes(shape.prefill_blocks(multiprocessors)))?,
+            ticket: allocate("tickets", TICKET_BYTES)?,
+            rotary,
+            rotary_of_layer,
+            growth: spec.query_growth.map(|growth| grown(growth, limits.context_max, stream)).transpose()?,
+        };
+        for zeroed in [&memory.marks, &memory.tickets, &memory.ticket, &memory.tables, &memory.sampled] {
+            // SAFETY: the memory was just made.
+            unsafe { stream.fill(zeroed.address(), 0, zeroed.len()) }?;
+        }
+        stream.synchronize()?;
+        Ok(memory)
+    }
+
+    /// Returns the address of a buffer of the definition.
+    pub(super) fn buffer(&self, buffer: Buffer) -> u64 {
+        self.buffers[buffer.0].address()
+    }
+
+    /// Returns the address of a layer's table of cosines and sines.
+    pub(super) fn rotary(&self, layer: u16) -> u64 {
+        self.rotary[self.rotary_of_layer[usize::from(layer)]].address()
+    }
+}
+
+/// Brings numbers to the card.
+fn upload(stream: &Stream, numbers: &[f32], what: &'static str) -> Result<DeviceBytes, CudaError> {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let context: &Arc<Context> = stream.context();
+    let memory = DeviceBytes::new(context, bytes.len()).map_err(|source| {
+        let bytes = bytes.len();
+        CudaError::Memory { what, bytes, source }
+    })?;
+    // SAFETY: the memory was just made, and has as many bytes.
+    unsafe { stream.upload(memory.address(), &bytes) }?;
+    stream.synchronize()?;
+    Ok(memory)
+}
+
+/// Makes the tables of the rotary embeddings that layers have, and tells which each of them has.
+fn rotary(ropes: &[Rope], positions: usize, stream: &Stream) -> Result<(Vec<DeviceBytes>, Vec<usize>), CudaError> {
+    let mut distinct: Vec<&Rope> = Vec::new();
+    let index = |rope| {
+        distinct.iter().position(|known| *known == rope).unwrap_or_else(|| {
+            distinct.push(rope);
+            distinct.len() - 1
+        })
+    };
+    let of_layer = ropes.iter().map(index).collect();
+    let tables = distinct.iter().map(|rope| {
+        let mut numbers = Vec::with_capacity(positions * rope.dims);
+        let angles = rope_angles(rope);
+        for position in 0..positions {
+            let pair = |angle: &f32| f64::from(position as f32 * angle).sin_cos();
+            numbers.extend(angles.iter().map(|angle| (pair(angle).1 * rope.magnitude()) as f32));
+            numbers.extend(angles.iter().map(|angle| (pair(angle).0 * rope.magnitude()) as f32));
+        }
+        upload(stream, &numbers, "rotary tables")
+    });
+    Ok((tables.collect::<Result<_, _>>()?, of_layer))
+}
+
+/// Makes the table of what queries are multiplied by.
+fn grown(growth: QueryGrowth, positions: usize, stream: &Stream) -> Result<DeviceBytes, CudaError> {
+    let numbers: Vec<f32> = (0..positions as u32).map(|position| growth.at(position)).collect();
+    upload(stream, &numbers, "the growth of queries")
+}

@@ -1,0 +1,74 @@
+//! Memory of a KV pool on a card.
+
+use super::card::Card;
+use cuda::{DriverError, Reservation, Shared};
+use domain::KvPart;
+use kv_memory::{Copier, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, Memory, Place};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A pool: one range of addresses, which begins zeroed.
+pub(super) struct CudaPool {
+    memory: Arc<Reservation>,
+    /// What other processes of the host map it by. `None`: the driver exports nothing.
+    shared: Option<Shared>,
+    id: DeviceId,
+    len: usize,
+    part: KvPart,
+    copier: Arc<dyn Copier>,
+}
+
+impl CudaPool {
+    /// Takes memory of the card with what copies to and from it. `len`: bytes of it that are the pool's.
+    pub(super) fn new(
+        card: &Card,
+        memory: Arc<Reservation>,
+        len: usize,
+        part: KvPart,
+        copier: Arc<dyn Copier>,
+    ) -> Self {
+        let shared = memory
+            .share()
+            .inspect_err(|error| tracing::warn!(%error, "other processes cannot map the pool of {}", card.describe()))
+            .ok();
+        Self { memory, shared, id: DeviceId(card.number), len, part, copier }
+    }
+
+    /// Returns the card's address of the first byte.
+    pub(super) fn address(&self) -> u64 {
+        self.memory.address()
+    }
+}
+
+/// Allocates a pool of so many bytes, all zero. Errors: of the driver.
+pub(super) fn allocate(card: &Card, len: usize, stream: &cuda::Stream) -> Result<Arc<Reservation>, DriverError> {
+    let memory = Reservation::new(&card.context, len, false)?;
+    // SAFETY: the memory was just made.
+    unsafe { stream.fill(memory.address(), 0, memory.len()) }?;
+    stream.synchronize()?;
+    Ok(Arc::new(memory))
+}
+
+// SAFETY: it answers the same as long as it lives; the memory is a device's, which the host reaches by the copier
+// alone, and is mapped on the device as long as the reservation lives.
+unsafe impl Memory for CudaPool {
+    fn place(&self) -> Place<'_> {
+        let bytes = self.memory.len() as u64;
+        let file = self.shared.as_ref().map(|shared| DeviceFile { file: shared.as_fd(), bytes, offset: 0 });
+        Place::Device(DevicePlace {
+            id: self.id,
+            kind: DeviceKind::Cuda,
+            address: self.memory.address(),
+            exports: Exports { file, ..Exports::default() },
+            copier: &self.copier,
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn part(&self) -> Option<KvPart> {
+        Some(self.part)
+    }
+}
