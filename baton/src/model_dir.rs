@@ -99,6 +99,12 @@ pub(crate) fn digest_cache() -> Option<PathBuf> {
     std::env::home_dir().map(|home| home.join(".cache/baton/digests.json"))
 }
 
+/// Returns where compiled kernels of cards are kept, so that no start compiles them once more; `None` without a home
+/// directory.
+pub(crate) fn kernel_cache() -> Option<PathBuf> {
+    std::env::home_dir().map(|home| home.join(".cache/baton/kernels"))
+}
+
 fn named(path: &Path) -> Result<PathBuf, ModelDirError> {
     if !path.exists() {
         return Err(ModelDirError::Missing(path.to_owned()));

@@ -56,7 +56,7 @@ pub(crate) struct Worker {
 /// Flags about what computes, and how its KV moves.
 #[derive(Debug, Args)]
 struct Computes {
-    /// Device that computes: cpu, sim or cuda [default: cpu]
+    /// Device that computes: cpu, cuda or sim [default: cpu]
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Slowest lane that KV may use; a peer that only slower lanes reach is not connected

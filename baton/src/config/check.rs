@@ -230,9 +230,6 @@ impl Check<'_> {
         self.expect(whole_blocks, "engine.chunk_tokens", || {
             format!("{} is not a multiple of engine.block_tokens = {}", engine.chunk_tokens, engine.block_tokens)
         });
-        self.expect(engine.device != Device::Cuda, "engine.device", || {
-            format!("{} is not built in yet; cpu and sim are", engine.device.name())
-        });
         self.expect(Preset::named(&sim.preset).is_some(), "sim.preset", || {
             format!("{:?} is not one of {}", sim.preset, Preset::names().collect::<Vec<_>>().join(", "))
         });

@@ -250,10 +250,6 @@ fn wrong_values_name_the_key_and_the_layer() {
 #[test]
 fn what_this_build_lacks_is_said() {
     check_refused(
-        settle("", &[], &["engine.device=cuda"]),
-        "engine.device: cuda is not built in yet; cpu and sim are (flag --set)",
-    );
-    check_refused(
         settle("", &[], &["sim.preset=h100"]),
         "sim.preset: \"h100\" is not one of h100-8b, h100-70b, h200-8b, h200-70b (flag --set)",
     );

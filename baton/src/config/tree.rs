@@ -287,8 +287,10 @@ tree! {
     }
     /// The engine: device, threads and batch sizes.
     engine: Engine {
-        /// Compute device: `cpu`, `sim` (a cost model; its texts mean nothing) or `cuda` (not available yet).
+        /// Compute device: `cpu`, `cuda` (a card of NVIDIA) or `sim` (a cost model; its texts mean nothing).
         device: Device = Device::Cpu,
+        /// Number of the card, if `engine.device` is `cuda`: 0 is the first that the driver shows.
+        card: u32 = 0,
         /// Threads of each worker's engine. 0: one per core.
         threads: usize = 0,
         /// Whether each engine thread stays on processors of its own: `auto`, `on` or `off`. `auto` pins if the worker
@@ -615,17 +617,6 @@ pub(crate) enum Device {
     Sim,
     /// NVIDIA GPUs.
     Cuda,
-}
-
-impl Device {
-    /// Returns the name in the configuration.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Sim => "sim",
-            Self::Cuda => "cuda",
-        }
-    }
 }
 
 /// Whether engine threads stay on processors of their own.

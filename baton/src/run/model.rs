@@ -5,9 +5,11 @@ use crate::config::{Config, Device};
 use crate::model_dir;
 use crate::progress::Progress;
 use crate::repacking;
-use domain::KvLayout;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
+use domain::{Dtype, KvLayout};
 use engine::cpu::CpuModel;
+use engine::cuda::{Card, CudaModel};
+use engine::models::bind::LoadError;
 use engine::models::{ModelDescription, ModelFiles};
 use engine::sim::{self, CostModel, Preset, Vocabulary};
 use engine::spec::ModelSpec;
@@ -19,6 +21,8 @@ use std::sync::Arc;
 pub(super) enum Engine {
     /// Its weights, for all workers.
     Cpu(Arc<CpuModel>),
+    /// Its weights on a card, for all workers.
+    Cuda(Arc<CudaModel>),
     /// The times of another model on a card, and the tokens that it says: those that its tokenizer knows but for
     /// the ones that end a sequence.
     Sim(CostModel, Vocabulary),
@@ -50,11 +54,28 @@ impl Model {
                 let layout = sim::layout(preset.shape.layers, block_tokens.unwrap_or(BLOCK_TOKENS_DEFAULT));
                 (spec, layout, sim::DIGEST, Engine::Sim(CostModel::new(preset), vocabulary))
             }
-            _ => {
+            Device::Cuda => {
+                let card = Card::open(config.engine.card, model_dir::kernel_cache().as_deref())?;
+                tracing::info!("{}", card.describe());
+                let files = ModelFiles::load(&path)?;
+                let layout = files.spec.kv_layout(config.model.kv_dtype.resolve(Dtype::Bf16), block_tokens);
+                let layout = layout.with_encoding(config.kv.encoding);
+                let (digest, weights) = load(&files, &name, |progress| {
+                    CudaModel::load(card, files.spec.clone(), &files.checkpoint, progress)
+                })?;
+                (files.spec, layout, digest, Engine::Cuda(Arc::new(weights)))
+            }
+            Device::Cpu => {
                 let files = ModelFiles::load(&path)?;
                 let layout = files.spec.kv_layout(config.model.kv_dtype.resolve(files.spec.dtype), block_tokens);
                 let layout = layout.with_encoding(config.kv.encoding);
-                let (digest, weights) = load_weights(&files, &name)?;
+                // What cannot be loaded is known before all of it is read.
+                let plan = CpuModel::plan(&files.spec, &files.checkpoint)?;
+                if let Some(told) = repacking::told(&plan) {
+                    tracing::info!("{name}: {told}");
+                }
+                let (digest, weights) =
+                    load(&files, &name, |progress| CpuModel::load(files.spec.clone(), &files.checkpoint, progress))?;
                 (files.spec, layout, digest, Engine::Cpu(Arc::new(weights)))
             }
         };
@@ -62,22 +83,20 @@ impl Model {
     }
 }
 
-/// Returns the digest of config and weights, and the weights.
-fn load_weights(files: &ModelFiles, name: &str) -> Result<([u8; 32], CpuModel), Box<dyn Error>> {
-    // What cannot be loaded is known before all of it is read.
-    let plan = CpuModel::plan(&files.spec, &files.checkpoint)?;
-    if let Some(told) = repacking::told(&plan) {
-        tracing::info!("{name}: {told}");
-    }
+/// Returns the digest of config and weights, and the weights as `weights` loads them. It is given what to tell the
+/// share that is done.
+fn load<M>(
+    files: &ModelFiles,
+    name: &str,
+    weights: impl FnOnce(&mut dyn FnMut(f32)) -> Result<M, LoadError>,
+) -> Result<([u8; 32], M), Box<dyn Error>> {
     let cache = model_dir::digest_cache();
     let mut progress = Progress::begin(format!("reading {name}"));
     let digest = files.checkpoint.digest(cache.as_deref(), &mut |done, total| progress.update(done, total))?;
     progress.end();
     let bytes = files.checkpoint.bytes();
     let mut progress = Progress::begin(format!("loading {name}"));
-    let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |share| {
-        progress.update((f64::from(share) * bytes as f64) as u64, bytes);
-    })?;
+    let weights = weights(&mut |share| progress.update((f64::from(share) * bytes as f64) as u64, bytes))?;
     progress.end();
     Ok((digest, weights))
 }

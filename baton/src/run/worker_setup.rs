@@ -12,6 +12,7 @@ use domain::plan::StepPlan;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
 use domain::{Incarnation, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
+use engine::cuda::CudaDevice;
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
 use kv_manager::sizing::{PoolSizes, TooFewBlocks};
@@ -171,6 +172,7 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
             let (pinning, guarded, isa) = (pinning(config, reach), config.engine.guarded_pools, Isa::best());
             Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, pinning, guarded, isa })?)
         }
+        Engine::Cuda(weights) => Box::new(CudaDevice::new(weights.clone(), layout, limits)?),
         Engine::Sim(cost, vocabulary) => {
             let (cost, percent) = (*cost, config.sim.speed_percent);
             let speed = f64::from(percent) / 100.0;
