@@ -52,14 +52,15 @@ impl ModelLayout {
     /// Tells layouts apart that two workers must not mix, whatever each of their ranks holds. Equal on every machine
     /// for equal layouts. A layout that version 1 has keeps the fingerprint that it had there.
     pub fn fingerprint(&self) -> u64 {
-        let plain: Option<Vec<_>> = self.groups.iter().map(|group| group.kind.plain_words()).collect();
-        let version = if plain.is_some() { PLAIN_VERSION } else { LAYOUT_VERSION };
+        let is_plain = self.groups.iter().all(|group| group.kind.plain_words().is_some());
+        let version = if is_plain { PLAIN_VERSION } else { LAYOUT_VERSION };
         let head = [version.into(), self.block_tokens.into(), self.dtype as u64, self.encoding as u64];
         let of_group = |group: &KvGroup| {
             let layers = group.layers.iter().map(|&layer| layer.into());
             let window = group.reach().map_or(u64::MAX, u64::from);
-            let kind = group.kind.plain_words().filter(|_| plain.is_some());
-            let kind = kind.map_or_else(|| group.kind.words().to_vec(), |words| words.to_vec());
+            let plain = group.kind.plain_words().filter(|_| is_plain);
+            let other = plain.is_none().then(|| group.kind.words());
+            let kind = plain.into_iter().flatten().chain(other.into_iter().flatten());
             let words: Vec<u64> = layers.chain(kind).chain([window]).collect();
             [group.layers.len() as u64].into_iter().chain(words)
         };
