@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod device_progress;
+mod layer_places;
 mod locks;
 mod masks;
 pub mod models;

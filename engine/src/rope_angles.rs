@@ -1,6 +1,54 @@
-//! The angles of rotary embeddings: the same on every device.
+//! Cosines and sines of rotary embeddings: the same on every device.
 
 use crate::spec::{Rope, RopeScaling, Yarn};
+
+/// The rotary embeddings that the layers of a model have, each of them once.
+pub(crate) struct Rotations {
+    /// In the order in which layers have them first.
+    pub(crate) all: Vec<Rotation>,
+    /// Which of them each layer has.
+    pub(crate) of_layer: Vec<usize>,
+}
+
+/// One rotary embedding.
+pub(crate) struct Rotation {
+    /// Angles of a head's pairs at position 1.
+    angles: Vec<f32>,
+    /// Multiplies cosines and sines.
+    magnitude: f64,
+}
+
+impl Rotations {
+    /// Makes those of the layers, which have these.
+    pub(crate) fn of(ropes: &[Rope]) -> Self {
+        let mut distinct: Vec<&Rope> = Vec::new();
+        let index = |rope| {
+            distinct.iter().position(|known| *known == rope).unwrap_or_else(|| {
+                distinct.push(rope);
+                distinct.len() - 1
+            })
+        };
+        let of_layer = ropes.iter().map(index).collect();
+        let rotation = |rope: &&Rope| Rotation { angles: rope_angles(rope), magnitude: rope.magnitude() };
+        Self { all: distinct.iter().map(rotation).collect(), of_layer }
+    }
+}
+
+impl Rotation {
+    /// Returns how many pairs of numbers of a head it turns.
+    pub(crate) fn pairs(&self) -> usize {
+        self.angles.len()
+    }
+
+    /// Returns the cosine and the sine of each pair at a position.
+    #[inline]
+    pub(crate) fn at(&self, position: u32) -> impl Iterator<Item = (f32, f32)> + '_ {
+        self.angles.iter().map(move |angle| {
+            let (sin, cos) = f64::from(position as f32 * angle).sin_cos();
+            ((cos * self.magnitude) as f32, (sin * self.magnitude) as f32)
+        })
+    }
+}
 
 /// Returns the angles per position of each pair of numbers of a head.
 ///

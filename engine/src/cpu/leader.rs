@@ -15,6 +15,7 @@ use super::thread_pool::ThreadPool;
 use super::tiling::Tiling;
 use crate::clock::now;
 use crate::device::DeviceLimits;
+use crate::layer_places::layer_places;
 use crate::locks::lock;
 use crate::ops::{Axis, OpsError};
 use crate::plan_thread::Submitted;
@@ -69,12 +70,7 @@ impl Leader {
         let bytes = limits.outputs_max * spec.hidden * size_of::<i64>();
         let hidden =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "hidden states", bytes, source })?;
-        let mut layers = vec![(0, 0); spec.layers];
-        for (group, shape) in layout.groups.iter().enumerate() {
-            for (index, &layer) in shape.layers.iter().enumerate() {
-                layers[usize::from(layer)] = (group, index);
-            }
-        }
+        let layers = layer_places(&layout).expect("every layer is in a group");
         let samplers = (0..thread_pool.threads()).map(|_| Mutex::new(Sampler::new(spec.vocab))).collect();
         let tiling = Tiling {
             group: spec.heads / spec.kv_heads,

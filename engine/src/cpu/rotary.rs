@@ -2,7 +2,7 @@
 
 use super::error::CpuError;
 use super::memory::Memory;
-use crate::rope_angles::rope_angles;
+use crate::rope_angles::{Rotation, Rotations};
 use crate::spec::Rope;
 
 /// The tables of all rows of a step.
@@ -15,12 +15,9 @@ pub(super) struct RotaryTables {
     width: usize,
 }
 
-/// One rotary embedding.
+/// The table of one rotary embedding.
 struct Table {
-    /// Angles of a head's pairs at position 1.
-    angles: Vec<f32>,
-    /// Multiplies cosines and sines.
-    magnitude: f64,
+    rotation: Rotation,
     /// Where its numbers begin in a row.
     offset: usize,
 }
@@ -28,21 +25,14 @@ struct Table {
 impl RotaryTables {
     /// Tables for the rotary embeddings of the layers, for steps of so many rows.
     pub(super) fn new(ropes: &[Rope], rows_max: usize) -> Result<Self, CpuError> {
-        let mut distinct: Vec<&Rope> = Vec::new();
-        let index = |rope| {
-            distinct.iter().position(|known| *known == rope).unwrap_or_else(|| {
-                distinct.push(rope);
-                distinct.len() - 1
-            })
-        };
-        let by_layer = ropes.iter().map(index).collect();
+        let Rotations { all, of_layer: by_layer } = Rotations::of(ropes);
         let mut width = 0;
-        let table = |rope: &&Rope| {
+        let table = |rotation: Rotation| {
             let offset = width;
-            width += rope.dims;
-            Table { angles: rope_angles(rope), magnitude: rope.magnitude(), offset }
+            width += 2 * rotation.pairs();
+            Table { rotation, offset }
         };
-        let tables = distinct.iter().map(table).collect();
+        let tables = all.into_iter().map(table).collect();
         let bytes = rows_max * width * size_of::<f32>();
         let memory =
             Memory::zeroed(bytes).map_err(|source| CpuError::Memory { what: "the rotary tables", bytes, source })?;
@@ -55,15 +45,14 @@ impl RotaryTables {
     /// The row is below the limit, and nobody else uses its tables.
     pub(super) unsafe fn fill(&self, row: usize, position: u32) {
         for table in &self.tables {
-            let half = table.angles.len();
+            let half = table.rotation.pairs();
             // SAFETY: the row has `2 * half` numbers from the table's offset on.
             let to = unsafe { self.memory.as_ptr().cast::<f32>().add(row * self.width + table.offset) };
-            for (i, angle) in table.angles.iter().enumerate() {
-                let (sin, cos) = f64::from(position as f32 * angle).sin_cos();
+            for (i, (cos, sin)) in table.rotation.at(position).enumerate() {
                 // SAFETY: `i` is below `half`.
                 unsafe {
-                    to.add(i).write((cos * table.magnitude) as f32);
-                    to.add(half + i).write((sin * table.magnitude) as f32);
+                    to.add(i).write(cos);
+                    to.add(half + i).write(sin);
                 }
             }
         }
@@ -77,6 +66,6 @@ impl RotaryTables {
         let table = &self.tables[self.by_layer[usize::from(layer)]];
         // SAFETY: the row has the table's numbers.
         let from = unsafe { self.memory.as_ptr().cast::<f32>().add(row * self.width + table.offset) };
-        (from, 2 * table.angles.len())
+        (from, 2 * table.rotation.pairs())
     }
 }

@@ -12,6 +12,7 @@ use super::{copier, leader};
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, MaskError, SubmitError};
 use crate::device_progress::DeviceProgress;
+use crate::layer_places::layer_places;
 use crate::plan_thread::PlanThread;
 use crate::slots::DeviceSlots;
 use cuda::{Stream, StreamPriority};
@@ -64,7 +65,7 @@ impl CudaDevice {
         let vocab = model.spec().vocab;
         let engine = Engine {
             outputs: OutputPlaces::of(&limits, model.spec().hidden),
-            layers: layers(&layout, model.spec().layers),
+            layers: layer_places(&layout).expect("every layer is in a group"),
             pools: pools.clone(),
             layout: layout.clone(),
             fixed,
@@ -82,17 +83,6 @@ impl CudaDevice {
         let threads = PlanThread::over(checker, |plans, ends| leader::start(machine, slots, runs, plans, ends));
         Ok(Self { threads: threads.map_err(CudaError::Threads)?, pools, progress, description })
     }
-}
-
-/// Returns for each model layer its KV group and its index there.
-fn layers(layout: &KvLayout, layers: usize) -> Vec<(usize, usize)> {
-    let of = |layer: u16| {
-        let groups = layout.groups.iter().enumerate();
-        let mut places =
-            groups.filter_map(|(group, of)| of.layers.iter().position(|&own| own == layer).map(|index| (group, index)));
-        places.next().expect("every layer is in a group")
-    };
-    (0..layers as u16).map(of).collect()
 }
 
 fn check_config(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<(), CudaError> {

@@ -16,7 +16,7 @@ use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, StepOutput, S
 use domain::{StepId, Token};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub(super) fn start(
                 Err(reason) => (Err(reason), Vec::new()),
             };
             before = submitted.plan.step;
-            if !hand_over(&running, Running { submitted, queued, unmasked }) {
+            if running.send(Running { submitted, queued, unmasked }).is_err() {
                 break;
             }
         }
@@ -109,10 +109,6 @@ pub(super) fn start(
         // A panic of the thread was reported when it happened, by the hook.
         let _ = waits.join();
     })
-}
-
-fn hand_over(running: &SyncSender<Running>, step: Running) -> bool {
-    running.send(step).is_ok()
 }
 
 /// Queues all of a step. Returns its memory, and which of its samples lack their mask.

@@ -60,7 +60,7 @@ impl TailMemory {
 /// A recorded step of decoding.
 struct Recorded {
     sizes: Sizes,
-    sections: Sections,
+    sections: Arc<Sections>,
     graph: Graph,
 }
 
@@ -123,7 +123,7 @@ impl Machine {
     /// Records the steps of decoding that have so many rows.
     fn record(&self, rows: usize) -> Result<Recorded, OpsError> {
         let sizes = Sizes { rows, logits: rows, requests: rows, hidden: 0, is_all_decoding: true };
-        let sections = Sections::of(&self.engine.fixed, sizes);
+        let sections = Arc::new(Sections::of(&self.engine.fixed, sizes));
         let capture = Capture::begin(&self.engine.stream)?;
         let logits = [0, rows];
         let mut step = Step::new(&self.engine, sizes, &sections, &logits);
@@ -158,7 +158,7 @@ impl Machine {
             Some(recorded) => (recorded.sizes, recorded.sections.clone()),
             None => {
                 let sizes = Sizes::of(plan);
-                (sizes, Sections::of(&self.engine.fixed, sizes))
+                (sizes, Arc::new(Sections::of(&self.engine.fixed, sizes)))
             }
         };
         // Readers may come at any time to a prompt; to a decoding step they come before it.
@@ -170,7 +170,8 @@ impl Machine {
         let memories = self.memories(number);
         self.packer.pack_tail(plan, &memories);
         let ring = &self.rings[number];
-        // SAFETY: the ring's last step has ended, so that nothing else uses its memory.
+        assert!(sections.bytes <= ring.inputs.len(), "the largest step has room");
+        // SAFETY: the memory is so long; the ring's last step has ended, so that nothing else uses it.
         let slab = unsafe { std::slice::from_raw_parts_mut(ring.inputs.as_ptr(), sections.bytes) };
         let packed = self.packer.pack(plan, slots, is_awaited, (sizes, &sections), &memories, slab);
         self.engine.stream.record(&ring.began)?;
@@ -222,7 +223,6 @@ impl Machine {
         }
         let requests = queued.packed.requests;
         if requests > 0 {
-            // A grid of as many as the buckets have, so that few grids are used.
             let slots = requests as u32;
             let args = SamplingArgs {
                 requests: queued.requests,

@@ -5,7 +5,7 @@ use super::inputs::{Fixed, MICRO_BATCH_ROWS_MAX, PIECES_MAX, Sections, Sizes};
 use super::model::CudaModel;
 use crate::device::DeviceLimits;
 use crate::ops::{Axis, Buffer};
-use crate::rope_angles::rope_angles;
+use crate::rope_angles::Rotations;
 use crate::spec::{QueryGrowth, Rope};
 use cuda::kernels::{SampleResult, Sampling};
 use cuda::{Context, DeviceBytes, Stream};
@@ -168,21 +168,13 @@ fn upload(stream: &Stream, numbers: &[f32], what: &'static str) -> Result<Device
 
 /// Makes the tables of the rotary embeddings that layers have, and tells which each of them has.
 fn rotary(ropes: &[Rope], positions: usize, stream: &Stream) -> Result<(Vec<DeviceBytes>, Vec<usize>), CudaError> {
-    let mut distinct: Vec<&Rope> = Vec::new();
-    let index = |rope| {
-        distinct.iter().position(|known| *known == rope).unwrap_or_else(|| {
-            distinct.push(rope);
-            distinct.len() - 1
-        })
-    };
-    let of_layer = ropes.iter().map(index).collect();
-    let tables = distinct.iter().map(|rope| {
-        let mut numbers = Vec::with_capacity(positions * rope.dims);
-        let angles = rope_angles(rope);
-        for position in 0..positions {
-            let pair = |angle: &f32| f64::from(position as f32 * angle).sin_cos();
-            numbers.extend(angles.iter().map(|angle| (pair(angle).1 * rope.magnitude()) as f32));
-            numbers.extend(angles.iter().map(|angle| (pair(angle).0 * rope.magnitude()) as f32));
+    let Rotations { all, of_layer } = Rotations::of(ropes);
+    let tables = all.iter().map(|rotation| {
+        let mut numbers = Vec::with_capacity(positions * 2 * rotation.pairs());
+        for position in 0..positions as u32 {
+            let (cosines, sines): (Vec<f32>, Vec<f32>) = rotation.at(position).unzip();
+            numbers.extend(cosines);
+            numbers.extend(sines);
         }
         upload(stream, &numbers, "rotary tables")
     });

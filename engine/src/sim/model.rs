@@ -10,6 +10,7 @@
 use super::slots::{Slots, WORD};
 use super::tags::{Vocabulary, adapted, heard, layer_read, mix, read_slot, tag};
 use crate::device::PoolMemory;
+use crate::layer_places::layer_places;
 use crate::slots::DeviceSlots;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, Span, StepPlan, TokenLogprobs, TokenSet};
 use domain::{BlockId, KvLayout, Token};
@@ -36,13 +37,7 @@ impl SimModel {
     /// Returns a model on these pools, one per KV group. `None` where there is not one pool per group, aligned to
     /// words, or where the layout has no layers, no room for [`Slots`], or is not of the whole model.
     pub fn new(layout: KvLayout, vocabulary: Vocabulary, pools: Vec<Arc<dyn PoolMemory>>) -> Option<Self> {
-        let mut places = vec![None; layout.layers()];
-        for group in 0..layout.groups.len() {
-            for (index, &layer) in layout.held_layers(group).iter().enumerate() {
-                *places.get_mut(usize::from(layer))? = Some((group, index));
-            }
-        }
-        let places: Vec<_> = places.into_iter().collect::<Option<_>>()?;
+        let places = layer_places(&layout)?;
         let slots = (0..layout.groups.len()).map(|group| Slots::of(&layout, group)).collect::<Option<_>>()?;
         let aligned = pools.iter().all(|pool| pool.as_ptr().addr().is_multiple_of(WORD));
         let fits = pools.len() == layout.groups.len() && aligned && !places.is_empty() && layout.is_whole();
