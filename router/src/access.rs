@@ -7,8 +7,8 @@
 //!
 //! What is deliberately absent: prompts, answers, keys, and the words of errors, which may repeat what the client sent.
 
-use crate::api::Endpoint;
 use crate::clock::Clock;
+use crate::dialects::Dialect;
 use crate::error::ApiError;
 use crate::open_requests::{OpenRequest, OpenRequests, Stage};
 use crate::record::Record;
@@ -25,7 +25,7 @@ use tracing::Level;
 #[derive(Debug)]
 pub(crate) struct Access {
     id: RequestId,
-    endpoint: Endpoint,
+    dialect: &'static dyn Dialect,
     model: String,
     clock: Clock,
     arrived: Time,
@@ -49,10 +49,10 @@ struct Known {
 }
 
 impl Access {
-    /// Begins with a request to `endpoint`, which arrives now. It is among `all` that are open until it is over.
+    /// Begins with a request in `dialect`, which arrives now. It is among `all` that are open until it is over.
     pub(crate) fn begin(
         id: RequestId,
-        endpoint: Endpoint,
+        dialect: &'static dyn Dialect,
         model: String,
         clock: Clock,
         trace: Option<Trace>,
@@ -60,7 +60,7 @@ impl Access {
     ) -> Arc<Self> {
         let arrived = clock.now();
         let open = all.begin(id, arrived);
-        Arc::new(Self { id, endpoint, model, clock, arrived, trace, known: Mutex::default(), open })
+        Arc::new(Self { id, dialect, model, clock, arrived, trace, known: Mutex::default(), open })
     }
 
     /// Returns the id that the client knows.
@@ -142,7 +142,7 @@ impl Access {
             request = %self.id,
             tenant,
             model = self.model,
-            path = self.endpoint.path(),
+            path = self.dialect.path(),
             status,
             outcome = outcome(prompts, *refused).name(),
             code = refused.and_then(|(_, code)| code),
@@ -163,7 +163,7 @@ impl Access {
         let Known { tenant, status, refused, prompts, .. } = &*self.known();
         let told = Told {
             id: self.id,
-            endpoint: self.endpoint,
+            dialect: self.dialect,
             model: &self.model,
             tenant,
             arrived: self.arrived,

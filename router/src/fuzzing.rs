@@ -1,14 +1,15 @@
 //! What a fuzzer feeds here: bodies of requests, as a client may send them.
 
 use crate::ModelCard;
-use crate::api::{Endpoint, Limits, ask};
+use crate::api::Limits;
+use crate::dialects::{ALL, ask};
 
-/// Parses a body as that of either kind of request. What is taken keeps within every limit.
+/// Parses a body as that of each dialect. What is taken keeps within every limit.
 pub fn request(body: &[u8], card: &ModelCard) {
     let limits =
         Limits { context_tokens: 256, common_context: 128, prompt_tokens_max: 200, prompts_max: 4, choices_max: 8 };
-    for endpoint in [Endpoint::Chat, Endpoint::Completion] {
-        let Ok(ask) = ask(endpoint, body, card, &limits) else { continue };
+    for dialect in ALL {
+        let Ok(ask) = ask(dialect, body, card, &limits) else { continue };
         assert!((1..=limits.prompts_max).contains(&ask.prompts.len()), "{} prompts", ask.prompts.len());
         assert!((1..=limits.choices_max).contains(&ask.options.choices), "{} choices", ask.options.choices);
         for prompt in &ask.prompts {

@@ -7,6 +7,7 @@ mod api;
 mod brain;
 mod clock;
 mod config;
+mod dialects;
 mod error;
 mod explained;
 #[cfg(feature = "fuzzing")]

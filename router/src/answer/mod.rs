@@ -1,17 +1,19 @@
-//! Answers: from the updates of a request to the bytes that its client gets, whole or as a stream of events.
+//! Answers: from the updates of a request to typed deltas, and on to the bytes that its client gets, whole or as a stream
+//! of events. How they are spelled is a dialect's matter, its [`Writer`]'s.
 //!
 //! What is deliberately absent: sampling and ends by token (the workers' matter), and what becomes of a request.
 
-mod events;
-mod form;
 mod run;
+mod stream;
 mod text;
 mod whole;
+mod writer;
 
-pub(crate) use events::events;
-pub(crate) use form::Head;
-pub(crate) use run::{Run, Waiting};
-pub(crate) use whole::whole;
+pub(crate) use run::{Run, Taken, Waiting};
+pub(crate) use stream::events;
+pub(crate) use text::{Delta, Finish, LoggedToken};
+pub(crate) use whole::{Whole, whole};
+pub(crate) use writer::Writer;
 
 #[cfg(test)]
 mod tests;

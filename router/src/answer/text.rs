@@ -24,24 +24,35 @@ pub(super) struct SequenceText {
 
 /// Part of an answer that can be shown.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct TextDelta {
+pub(crate) struct Delta {
     /// Its text; whole characters.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Where asked for: the tokens whose text ends here.
-    pub(super) logprobs: Vec<LoggedToken>,
-    /// A stop string ended the sequence here.
-    pub(super) stopped: bool,
+    pub(crate) logprobs: Vec<LoggedToken>,
+    /// The stop string that ended the sequence here, by its place among the request's.
+    pub(super) stopped: Option<usize>,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Finish {
+    /// The model ended it.
+    Stop,
+    /// The stop string with this place among the request's came.
+    StopString(usize),
+    /// It has as many tokens as it may have.
+    Length,
 }
 
 /// A token and its log probabilities.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct LoggedToken {
+pub(crate) struct LoggedToken {
     /// The token.
-    pub(super) token: Token,
+    pub(crate) token: Token,
     /// Characters of the answer before it.
-    pub(super) offset_chars: usize,
+    pub(crate) offset_chars: usize,
     /// Its log probabilities.
-    pub(super) logprobs: TokenLogprobs,
+    pub(crate) logprobs: TokenLogprobs,
 }
 
 /// A length of text.
@@ -78,11 +89,11 @@ impl SequenceText {
     }
 
     /// Takes the next token.
-    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> TextDelta {
+    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> Delta {
         self.tokens += 1;
         // A stop token ends the sequence and is no part of its text. It cannot be sampled before `min_tokens`.
         if self.params.stop_tokens.contains(&token) {
-            return TextDelta::default();
+            return Delta::default();
         }
         let before = self.produced;
         let text = self.detokenizer.push(token);
@@ -95,26 +106,26 @@ impl SequenceText {
     }
 
     /// Returns what was held back, at the end of the sequence.
-    pub(super) fn finish(&mut self) -> TextDelta {
+    pub(super) fn finish(&mut self) -> Delta {
         let text = self.detokenizer.finish();
         let delta = self.show(&text, true);
         self.with_logprobs(delta)
     }
 
     /// Passes `text` by the stop strings.
-    fn show(&mut self, text: &str, last: bool) -> TextDelta {
+    fn show(&mut self, text: &str, last: bool) -> Delta {
         self.produced.bytes += text.len();
         self.produced.chars += text.chars().count();
-        let mut delta = TextDelta::default();
+        let mut delta = Delta::default();
         if self.tokens < self.params.min_tokens {
             // Nothing may end the sequence yet.
             delta.text.push_str(text);
         } else {
             let watched = self.stops.push(text);
             delta.text = watched.text;
-            delta.stopped = watched.stopped.is_some();
+            delta.stopped = watched.stopped;
         }
-        if last && !delta.stopped {
+        if last && delta.stopped.is_none() {
             delta.text.push_str(&self.stops.finish());
         }
         self.shown_bytes += delta.text.len();
@@ -122,9 +133,9 @@ impl SequenceText {
     }
 
     /// Adds the tokens whose text is shown now. Where a stop string cut a token's text, what is left of it counts.
-    fn with_logprobs(&mut self, mut delta: TextDelta) -> TextDelta {
+    fn with_logprobs(&mut self, mut delta: Delta) -> Delta {
         while let Some((_, range)) = self.held.front()
-            && (range.end <= self.shown_bytes || (delta.stopped && range.begin < self.shown_bytes))
+            && (range.end <= self.shown_bytes || (delta.stopped.is_some() && range.begin < self.shown_bytes))
         {
             delta.logprobs.extend(self.held.pop_front().map(|(logged, _)| logged));
         }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::api::Endpoint;
 use crate::clock::Clock;
+use crate::dialects::openai::Completion;
 use crate::open_requests::OpenRequests;
 use domain::{Epoch, SamplingParams};
 use std::time::Duration;
@@ -19,14 +19,7 @@ fn request(id: u64) -> Request {
 }
 
 fn access(id: u64) -> Arc<Access> {
-    Access::begin(
-        RequestId(id),
-        Endpoint::Completion,
-        "tiny-rust".to_owned(),
-        Clock::new(),
-        None,
-        &OpenRequests::default(),
-    )
+    Access::begin(RequestId(id), &Completion, "tiny-rust".to_owned(), Clock::new(), None, &OpenRequests::default())
 }
 
 fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {

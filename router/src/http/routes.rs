@@ -3,8 +3,8 @@
 use super::app::App;
 use super::generate::generate;
 use super::{ops, pages};
-use crate::api::Endpoint;
 use crate::brain::Phase;
+use crate::dialects::{self, Dialect, openai};
 use crate::error::ApiError;
 use admin::Browsers;
 use axum::extract::rejection::PathRejection;
@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use domain::RequestId;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,17 +23,19 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
     let paths = if app.config.metrics_on_api { told(&app.config.browsers) } else { probes() };
     let paths = if app.config.chat_page { paths.merge(pages::chat()) } else { paths };
+    let paths = dialects::ALL.into_iter().fold(paths, with);
     paths
-        .route(Endpoint::Chat.path(), post(chat))
-        .route(Endpoint::Completion.path(), post(completion))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))
-        .fallback(async |method: Method, uri: Uri| ApiError::no_path(method.as_str(), uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| ApiError::no_method(method.as_str(), uri.path()))
+        .fallback(async |method: Method, uri: Uri, id: Extension<RequestId>| {
+            dialects::refuse(uri.path(), &ApiError::no_path(method.as_str(), uri.path()), *id)
+        })
+        .method_not_allowed_fallback(async |method: Method, uri: Uri, id: Extension<RequestId>| {
+            dialects::refuse(uri.path(), &ApiError::no_method(method.as_str(), uri.path()), *id)
+        })
         .layer(from_fn_with_state(app.clone(), identify))
         .with_state(app)
 }
@@ -42,8 +44,7 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
 /// the console, which chats here because pages may ask their own port alone.
 pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
     let browsers = app.config.browsers.clone();
-    let talk = Router::new()
-        .route(Endpoint::Chat.path(), post(chat))
+    let talk = with(Router::new(), &openai::Chat)
         .route("/v1/models", get(models))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
@@ -51,8 +52,12 @@ pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
     told(&browsers).with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
 }
 
-async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
-    generate(app, Endpoint::Chat, request).await
+/// Adds the path of `dialect`.
+fn with(paths: Router<Arc<App>>, dialect: &'static dyn Dialect) -> Router<Arc<App>> {
+    paths.route(
+        dialect.path(),
+        post(move |State(app): State<Arc<App>>, request: Request| generate(app, dialect, request)),
+    )
 }
 
 /// Returns the routes of probes, and of what the process tells about itself.
