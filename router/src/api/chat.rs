@@ -7,7 +7,7 @@ use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
 use engine::text::template::RESERVED;
-use engine::text::{PromptEnd, TemplateError};
+use engine::text::{PromptEnd, PromptError, TemplateError, encode_chat};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -87,7 +87,7 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.neutral("parallel_tool_calls", &[json!(true), json!(false)])?;
     fields.neutral("response_format", &[options::text_format()])?;
     fields.neutral("modalities", &[json!(["text"])])?;
-    for field in ["audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"] {
+    for field in ["audio", "prediction", "reasoning_effort", "web_search_options"] {
         fields.neutral(field, &[])?;
     }
     Ok(())
@@ -114,7 +114,8 @@ fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u32))
 }
 
-/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string.
+/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string, and `name` where it is
+/// given.
 fn messages(raw: &RawValue) -> Result<Vec<Value>, ApiError> {
     const FIELD: &str = "messages";
     if !raw.get().starts_with('[') {
@@ -142,12 +143,17 @@ fn message(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
     for list in ["tool_calls", "annotations"] {
         fields.neutral(list, &[json!([])])?;
     }
-    for field in ["function_call", "tool_call_id", "audio", "refusal", "name"] {
+    for field in ["function_call", "tool_call_id", "audio", "refusal"] {
         fields.neutral(field, &[])?;
     }
     let content = options::text(fields.required("content")?, &fields.name("content"))?;
+    let name = fields.string("name")?;
     fields.finish()?;
-    Ok(json!({ "role": role, "content": content }))
+    let mut message = json!({ "role": role, "content": content });
+    if let Some(name) = name {
+        message["name"] = Value::from(name);
+    }
+    Ok(message)
 }
 
 fn render(
@@ -161,16 +167,21 @@ fn render(
         let message = format!("The model '{}' has no chat template; use /v1/completions.", card.name);
         return Err(ApiError::unsupported(FIELD, message));
     };
-    let text = template.render(messages, end, variables).map_err(|error| match error {
-        TemplateError::Raised(why) => {
+    let tokens = encode_chat(template, &card.tokenizer, (messages, variables), end, card.specials);
+    let tokens = tokens.map_err(|error| match error {
+        PromptError::Template(TemplateError::Raised(why)) => {
             ApiError::field(FIELD, format!("The model's chat template refuses these messages: {why}"))
         }
-        error @ TemplateError::Render(_) => ApiError::field(FIELD, error.to_string()),
-        error @ TemplateError::NoOpenEnd => ApiError::field("continue_final_message", error.to_string()),
-        TemplateError::Invalid(why) => ApiError::internal(format!("The model's chat template failed: {why}")),
+        PromptError::Template(error @ TemplateError::Render(_)) => ApiError::field(FIELD, error.to_string()),
+        PromptError::Template(error @ TemplateError::NoOpenEnd) => {
+            ApiError::field("continue_final_message", error.to_string())
+        }
+        PromptError::Template(TemplateError::Invalid(why)) => {
+            ApiError::internal(format!("The model's chat template failed: {why}"))
+        }
+        PromptError::Tokenizer(error) => ApiError::internal(format!("The tokenizer failed: {error}")),
+        error @ PromptError::NoMark => ApiError::field(FIELD, error.to_string()),
     })?;
-    let tokens = card.tokenizer.encode(&text, false);
-    let tokens = tokens.map_err(|error| ApiError::internal(format!("The tokenizer failed: {error}")))?;
     // A tokenizer may know tokens that its model does not, such as those of pictures.
     options::in_vocabulary(&tokens, FIELD, card)?;
     Ok(tokens)
