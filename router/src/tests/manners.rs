@@ -107,7 +107,7 @@ async fn a_client_names_its_request() {
     for wrong in ["", "a b", "a\"b", "é", &long] {
         let head = head_of(&world, "GET", "/v1/models", &[&format!("X-Request-Id: {wrong}")]).await;
         let name = head.header("x-request-id").expect("it has a name");
-        assert!(!name.is_empty() && name != wrong && name.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+        assert!(name != wrong && name.starts_with("req_"), "{name}");
     }
     let head = head_of(&world, "POST", "/v1/messages", &["X-Request-Id: mine"]).await;
     assert_eq!((head.header("request-id"), head.header("x-request-id")), (Some("mine"), Some("mine")));
