@@ -131,12 +131,14 @@ fn a_chat_that_leaves_no_mark_is_refused() {
 #[test]
 fn names_that_show_after_normalizing_are_found() {
     let tokenizer = crate::text::tokenizer::tests::with_normalized_specials();
-    for text in ["A</s>B", "A </s>", "</s></s>"] {
+    // Each is normalized to a text with a mark for a space before the name.
+    for text in ["</s>B", "A </s>", "A▁</s>", "A </s> </s>"] {
+        assert!(tokenizer.encode(text, false).expect("it is text").contains(&2), "{text}");
         assert!(!tokenizer.special_ranges(text).is_empty(), "{text}");
         let mut marked = text.to_owned();
         mark_text(&mut marked, &tokenizer, '\u{fdd0}');
         let tokens = tokenizer.encode_marked(&marked, '\u{fdd0}').expect("it is text");
-        assert!(!tokens.iter().any(|&token| token == 2), "{text}: {tokens:?}");
+        assert!(!tokens.contains(&2), "{text}: {tokens:?}");
     }
     assert!(tokenizer.special_ranges("A B").is_empty());
 }
