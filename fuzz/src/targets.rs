@@ -6,7 +6,7 @@ use engine::checkpoint::gguf::GgufFile;
 use engine::checkpoint::{Checkpoint, Quantisation};
 use engine::models::config::Config;
 use engine::models::read_spec;
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use kv_manager::tiers::header::RecordHeader;
 use kv_manager::tiers::log;
 use router::ModelCard;
@@ -83,6 +83,7 @@ pub fn request(bytes: &[u8]) {
             created: 0,
             tokenizer: Tokenizer::open(model).expect("the bundled tokenizer"),
             template: ChatTemplate::open(model).expect("the bundled template"),
+            specials: WrittenSpecials::Text,
             sampling: domain::SamplingParams::default(),
             eos: vec![0],
             shape: ModelShape { vocab: 400, layers: 2, hidden: 64 },

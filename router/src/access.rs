@@ -21,10 +21,16 @@ use std::time::Duration;
 use telemetry::metrics::Outcome;
 use tracing::Level;
 
+/// The name that a client gave its request.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientName(pub(crate) Arc<str>);
+
 /// What the log will say of one HTTP request.
 #[derive(Debug)]
 pub(crate) struct Access {
     id: RequestId,
+    /// What its client calls it.
+    client: Option<ClientName>,
     dialect: &'static dyn Dialect,
     model: String,
     clock: Clock,
@@ -51,7 +57,7 @@ struct Known {
 impl Access {
     /// Begins with a request in `dialect`, which arrives now. It is among `all` that are open until it is over.
     pub(crate) fn begin(
-        id: RequestId,
+        (id, client): (RequestId, Option<ClientName>),
         dialect: &'static dyn Dialect,
         model: String,
         clock: Clock,
@@ -60,12 +66,16 @@ impl Access {
     ) -> Arc<Self> {
         let arrived = clock.now();
         let open = all.begin(id, arrived);
-        Arc::new(Self { id, dialect, model, clock, arrived, trace, known: Mutex::default(), open })
+        Arc::new(Self { id, client, dialect, model, clock, arrived, trace, known: Mutex::default(), open })
     }
 
     /// Returns the id that the client knows.
     pub(crate) fn id(&self) -> RequestId {
         self.id
+    }
+
+    fn client_request(&self) -> Option<&str> {
+        self.client.as_ref().map(|name| &*name.0)
     }
 
     /// Returns when the request arrived.
@@ -140,6 +150,7 @@ impl Access {
         let last = prompts.first().and_then(|record| record.placements.back());
         tracing::info!(
             request = %self.id,
+            client_request = self.client_request(),
             tenant,
             model = self.model,
             path = self.dialect.path(),
@@ -163,6 +174,7 @@ impl Access {
         let Known { tenant, status, refused, prompts, .. } = &*self.known();
         let told = Told {
             id: self.id,
+            client_request: self.client_request(),
             dialect: self.dialect,
             model: &self.model,
             tenant,

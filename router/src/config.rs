@@ -3,7 +3,7 @@
 use admin::{Browsers, Settings};
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{PlacementConfig, PlacementLimits};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct RouterConfig {
     /// Open connections, more than requests may be. Above: the one that has been without an open request for the
     /// longest time is closed.
     pub connections_max: usize,
+    /// Origins of web pages that may use the API; `*`: all.
+    pub cors_origins: Vec<String>,
     /// Whether clients of the API may read `/metrics` and `/lanes`, too.
     pub metrics_on_api: bool,
     /// Whether metrics also have the names of the InferencePool's model-server protocol.
@@ -81,6 +83,8 @@ pub struct ModelCard {
     pub tokenizer: Tokenizer,
     /// Its chat template; without one, chats are refused.
     pub template: Option<ChatTemplate>,
+    /// What special tokens are that the messages of a chat name.
+    pub specials: WrittenSpecials,
     /// What a request is sampled by where it does not say.
     pub sampling: SamplingParams,
     /// Tokens that end a sequence.

@@ -123,6 +123,12 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_media_type"), message)
     }
 
+    /// Makes the error for a body that is encoded in a way that is not known here.
+    pub(crate) fn content_encoding(found: &str) -> Self {
+        let message = format!("The header Content-Encoding must be 'gzip' or 'identity'; it is '{found}'.");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_encoding"), message)
+    }
+
     /// Makes the error for a path that does not exist.
     pub(crate) fn no_path(method: &str, path: &str) -> Self {
         let message = format!("Unknown request URL: {method} {path}.");
@@ -259,9 +265,10 @@ impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
         let (code, message) = match error {
             KeyError::Missing => {
-                ("missing_api_key", "This service asks for an API key: send the header 'Authorization: Bearer KEY'.")
+                let how = "send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
+                ("missing_api_key", format!("This service asks for an API key: {how}."))
             }
-            KeyError::Unknown => ("invalid_api_key", "The API key is not known here, or was revoked."),
+            KeyError::Unknown => ("invalid_api_key", "The API key is not known here, or was revoked.".to_owned()),
         };
         Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some(code), message)
     }

@@ -23,6 +23,7 @@ pub(crate) struct Trace {
 /// What the spans say of a request.
 pub(crate) struct Told<'a> {
     pub(crate) id: RequestId,
+    pub(crate) client_request: Option<&'a str>,
     pub(crate) dialect: &'static dyn Dialect,
     pub(crate) model: &'a str,
     pub(crate) tenant: &'a str,
@@ -98,6 +99,7 @@ impl Told<'_> {
             ("baton.tenant", self.tenant.into()),
             ("baton.outcome", self.outcome.name().into()),
         ];
+        attributes.extend(self.client_request.map(|name| ("baton.client_request", name.into())));
         attributes.extend(self.status.map(|status| ("http.response.status_code", u64::from(status).into())));
         attributes.extend(self.error().map(|error| ("error.type", Value::Text(error))));
         attributes

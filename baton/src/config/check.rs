@@ -69,6 +69,18 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.found
 }
 
+/// Returns the origins of a list that commas separate.
+pub(crate) fn origins(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|origin| !origin.is_empty())
+}
+
+/// Returns whether browsers could name a page's origin so.
+fn is_origin(text: &str) -> bool {
+    let is_host =
+        |host: &str| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*,".contains(&byte));
+    text == "*" || text.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host))
+}
+
 /// Most requests that a router explains after they ended.
 const EXPLAINED_MAX: usize = 65_536;
 
@@ -176,6 +188,14 @@ impl Check<'_> {
                 router.choices_max, engine.running_max
             )
         });
+        self.expect(router.api_keys.0.bytes().all(|byte| byte.is_ascii_graphic()), "router.api_keys", || {
+            "keys are visible ASCII characters, separated by commas without spaces".to_owned()
+        });
+        if let Some(wrong) = origins(&router.cors_origins).find(|origin| !is_origin(origin)) {
+            self.expect(false, "router.cors_origins", || {
+                format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")
+            });
+        }
     }
 
     fn admin(&mut self) {

@@ -6,7 +6,7 @@ use domain::Token;
 use domain::session::ModelShape;
 use engine::models::ModelDescription;
 use engine::spec::ModelSpec;
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use router::ModelCard;
 use std::error::Error;
 use std::path::Path;
@@ -22,13 +22,15 @@ pub(super) fn described(config: &Config) -> Result<ModelDescription, Box<dyn Err
     Ok(model)
 }
 
-/// Reads the tokenizer and the template. Errors: they cannot be read.
-pub(super) fn model_card(model: &ModelDescription) -> Result<ModelCard, Box<dyn Error>> {
+/// Reads the tokenizer and the template. `specials`: what special tokens are that messages name. Errors: they cannot be
+/// read.
+pub(super) fn model_card(model: &ModelDescription, specials: WrittenSpecials) -> Result<ModelCard, Box<dyn Error>> {
     let tokenizer = Tokenizer::open(&model.path)?;
     Ok(ModelCard {
         name: model.name.clone(),
         created: created(&model.path),
         template: ChatTemplate::open(&model.path)?,
+        specials,
         sampling: model.sampling.clone(),
         eos: ends(&model.spec, &tokenizer),
         shape: shape(&model.spec),
@@ -71,7 +73,7 @@ mod tests {
             }
             fs::write(dir.path().join("tokenizer_config.json"), config).expect("written");
             let model = ModelDescription::read(dir.path()).expect("it can be read");
-            model_card(&model).expect("it can be read").eos
+            model_card(&model, WrittenSpecials::Text).expect("it can be read").eos
         };
         assert_eq!(ends_with("{}"), [3]);
         assert_eq!(ends_with(r#"{"eos_token": "<|end|>"}"#), [3], "each once");

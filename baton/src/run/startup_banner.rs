@@ -4,7 +4,7 @@
 use super::role_name::role_name;
 use super::tiers;
 use super::worker_setup::{Pool, WorkerSetup};
-use crate::config::Config;
+use crate::config::{Config, Hidden};
 use domain::session::{PeerAddress, Role};
 use proto::tls::Port;
 use router::{Listeners, ModelCard};
@@ -163,7 +163,8 @@ fn attempt(config: &Config, url: &str, card: &ModelCard) -> String {
         ("completions", format!(r#"{{"model":"{name}","temperature":0,{prompt}}}"#))
     };
     let authority = if url.starts_with("https") { " --cacert AUTHORITY" } else { "" };
-    let key = if config.router.keys_file.is_empty() { "" } else { " -H 'Authorization: Bearer KEY'" };
+    let is_open = config.router.keys_file.is_empty() && config.router.api_keys == Hidden::default();
+    let key = if is_open { "" } else { " -H 'Authorization: Bearer KEY'" };
     format!(
         "try      curl{authority} {url}/v1/{path} -H 'content-type: application/json'{key} \\\n             \
          -d '{body}'\n"

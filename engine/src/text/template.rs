@@ -6,7 +6,7 @@
 mod json;
 mod strftime;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::config::{TextConfig, TextConfigError, read_text};
 use super::gguf;

@@ -136,8 +136,14 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let ask = ask(&Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
-    let _access =
-        Access::begin(RequestId(1), &Completion, "tiny-rust".into(), Clock::new(), None, &OpenRequests::default());
+    let _access = Access::begin(
+        (RequestId(1), None),
+        &Completion,
+        "tiny-rust".into(),
+        Clock::new(),
+        None,
+        &OpenRequests::default(),
+    );
     let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, _access };
     let run = Run::new(&ask, &card(), waiting, Admission::free());
     let head = Head { request: RequestId(1), id: "ID".into(), created: 0, model: "tiny-rust".into() };

@@ -4,7 +4,7 @@ use super::options::in_vocabulary;
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
-use engine::text::{PromptEnd, TemplateError};
+use engine::text::{PromptEnd, PromptError, TemplateError, encode_chat};
 use serde_json::{Map, Value};
 
 /// What a chat's prompt is made of.
@@ -26,15 +26,18 @@ impl Conversation {
             let message = format!("The model '{}' has no chat template; use /v1/completions.", card.name);
             return Err(ApiError::unsupported(field, message));
         };
-        let text = template.render(&self.messages, self.end, &self.variables).map_err(|error| match error {
-            TemplateError::Raised(why) => {
+        let said = (&self.messages[..], &self.variables);
+        let tokens = encode_chat(template, &card.tokenizer, said, self.end, card.specials);
+        let tokens = tokens.map_err(|error| match error {
+            PromptError::Template(TemplateError::Raised(why)) => {
                 ApiError::field(field, format!("The model's chat template refuses these messages: {why}"))
             }
-            error @ (TemplateError::Render(_) | TemplateError::NoOpenEnd) => ApiError::field(field, error.to_string()),
-            TemplateError::Invalid(why) => ApiError::internal(format!("The model's chat template failed: {why}")),
+            PromptError::Template(TemplateError::Invalid(why)) => {
+                ApiError::internal(format!("The model's chat template failed: {why}"))
+            }
+            PromptError::Tokenizer(error) => ApiError::internal(format!("The tokenizer failed: {error}")),
+            error @ (PromptError::Template(_) | PromptError::NoMark) => ApiError::field(field, error.to_string()),
         })?;
-        let tokens = card.tokenizer.encode(&text, false);
-        let tokens = tokens.map_err(|error| ApiError::internal(format!("The tokenizer failed: {error}")))?;
         // A tokenizer may know tokens that its model does not, such as those of pictures.
         in_vocabulary(&tokens, field, card)?;
         Ok(tokens)

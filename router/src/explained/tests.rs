@@ -19,7 +19,14 @@ fn request(id: u64) -> Request {
 }
 
 fn access(id: u64) -> Arc<Access> {
-    Access::begin(RequestId(id), &Completion, "tiny-rust".to_owned(), Clock::new(), None, &OpenRequests::default())
+    Access::begin(
+        (RequestId(id), None),
+        &Completion,
+        "tiny-rust".to_owned(),
+        Clock::new(),
+        None,
+        &OpenRequests::default(),
+    )
 }
 
 fn submit(id: u64, epoch: u32, assignment: Assignment) -> Submit {

@@ -33,7 +33,8 @@ use threads::Doing;
 pub(super) async fn generate(app: Arc<App>, dialect: &'static dyn Dialect, request: Request) -> Response {
     let name: RequestId = *request.extensions().get().expect("every request has its id");
     let trace = Trace::begin(request.headers());
-    let access = Access::begin(name, dialect, app.card.name.clone(), app.clock, trace, &app.open_requests);
+    let client = request.extensions().get().cloned();
+    let access = Access::begin((name, client), dialect, app.card.name.clone(), app.clock, trace, &app.open_requests);
     let key = app.config.keys.find(request.headers());
     let (answered, key) = match key {
         Ok(key) => {

@@ -50,6 +50,14 @@ impl Http {
         self.write(&[head.as_bytes(), body].concat()).await;
     }
 
+    /// Sends a request with further headers, each a line without its end.
+    pub(super) async fn send_with(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
+        let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{more}Content-Length: {length}\r\n\r\n");
+        self.write(&[head.as_bytes(), body].concat()).await;
+    }
+
     pub(super) async fn post(&mut self, path: &str, body: &Value) {
         self.send("POST", path, "application/json", body.to_string().as_bytes()).await;
     }

@@ -8,6 +8,7 @@ mod generation;
 mod http;
 mod keys;
 mod lifecycle;
+mod manners;
 mod operators;
 mod refusals;
 mod strangers;

@@ -9,7 +9,7 @@ use domain::session::{
     TokenRow,
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
 use proto::admin::{Setting, SettingChange};
@@ -72,6 +72,7 @@ pub(crate) fn card() -> ModelCard {
         created: 1_700_000_000,
         tokenizer: tokenizer(),
         template: ChatTemplate::open(model()).expect("the bundled template"),
+        specials: WrittenSpecials::Text,
         sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
         shape: SHAPE,
@@ -127,6 +128,7 @@ pub(crate) fn config() -> RouterConfig {
         settings: Arc::new(NoSettings),
         connections_max: 256,
         metrics_on_api: true,
+        cors_origins: vec!["*".to_owned()],
         vllm_aliases: true,
         chat_page: true,
         stream_buffer: 64,

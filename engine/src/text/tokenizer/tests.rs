@@ -73,6 +73,28 @@ fn with(mut json: Value, key: &str, value: Value) -> Value {
     json
 }
 
+/// The bundled model's tokenizer with further special tokens.
+pub(in crate::text) fn with_specials(names: &[&str]) -> Tokenizer {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust/tokenizer.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(path).expect("it is there")).expect("JSON");
+    let first = BYTE_LEVEL.vocab_size();
+    let added = names.iter().enumerate().map(|(at, name)| {
+        json!({"id": first + at, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    });
+    json["added_tokens"].as_array_mut().expect("a list").extend(added);
+    build(&json, "{}")
+}
+
+/// That in SentencePiece's style, whose special tokens are looked for in normalized text.
+pub(in crate::text) fn with_normalized_specials() -> Tokenizer {
+    let mut json = sentence_piece();
+    for token in json["added_tokens"].as_array_mut().expect("a list") {
+        token["normalized"] = Value::from(true);
+    }
+    build(&json, "{}")
+}
+
 #[test]
 fn special_tokens_in_a_prompt_are_special() {
     let tokens = BYTE_LEVEL.encode("<|bos|><|user|>Hi<|end|>", false).expect("encodes");

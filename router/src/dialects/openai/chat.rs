@@ -132,7 +132,7 @@ fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.neutral("parallel_tool_calls", &[json!(true), json!(false)])?;
     fields.neutral("response_format", &[options::text_format()])?;
     fields.neutral("modalities", &[json!(["text"])])?;
-    for field in ["audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"] {
+    for field in ["audio", "prediction", "reasoning_effort", "web_search_options"] {
         fields.neutral(field, &[])?;
     }
     Ok(())
@@ -159,7 +159,7 @@ fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u32))
 }
 
-/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string.
+/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string, and `name` where it is given.
 fn messages(raw: &RawValue) -> Result<Vec<Value>, ApiError> {
     if !raw.get().starts_with('[') {
         return Err(typed::<Vec<Value>>(raw, MESSAGES, "an array of messages").expect_err("it is no array"));
@@ -186,12 +186,17 @@ fn message(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
     for list in ["tool_calls", "annotations"] {
         fields.neutral(list, &[json!([])])?;
     }
-    for field in ["function_call", "tool_call_id", "audio", "refusal", "name"] {
+    for field in ["function_call", "tool_call_id", "audio", "refusal"] {
         fields.neutral(field, &[])?;
     }
     let content = text(fields.required("content")?, &fields.name("content"))?;
+    let name = fields.string("name")?;
     fields.finish()?;
-    Ok(json!({ "role": role, "content": content }))
+    let mut message = json!({ "role": role, "content": content });
+    if let Some(name) = name {
+        message["name"] = Value::from(name);
+    }
+    Ok(message)
 }
 
 /// Writes the answer to a chat.

@@ -5,7 +5,7 @@ use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// Most stop strings of a request.
@@ -69,13 +69,17 @@ pub(super) fn take(
     Ok(Options { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, goes_on })
 }
 
-/// Checks fields that change nothing about the answer, or that are fine as long as they ask for nothing.
+/// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The
+/// answer does not depend on them.
 fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    // Whom the request is for. Nothing here depends on it.
-    fields.string("user")?;
-    fields.neutral("store", &[json!(false)])?;
-    fields.neutral("metadata", &[json!({})])?;
-    fields.neutral("service_tier", &[json!("auto"), json!("default")])
+    let words =
+        ["user", "safety_identifier", "service_tier", "verbosity", "prompt_cache_key", "prompt_cache_retention"];
+    for field in words {
+        fields.string(field)?;
+    }
+    fields.flag("store")?;
+    let metadata = fields.raw("metadata").map(|raw| typed::<Map<String, Value>>(raw, "metadata", "an object"));
+    metadata.transpose().map(|_| ())
 }
 
 fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
