@@ -158,7 +158,7 @@ fn whole(raw: &RawValue) -> Option<i64> {
 }
 
 /// Reads `raw`, the value of the field `name`, as a `T`, which is `wanted` in words.
-pub(crate) fn typed<T: DeserializeOwned>(raw: &RawValue, name: &str, wanted: &str) -> Result<T, ApiError> {
+pub(crate) fn typed<'a, T: Deserialize<'a>>(raw: &'a RawValue, name: &str, wanted: &str) -> Result<T, ApiError> {
     serde_json::from_str(raw.get())
         .map_err(|_| ApiError::field_type(name, format!("'{name}' must be {wanted}, not {}.", sort(raw))))
 }

@@ -13,5 +13,5 @@ mod request;
 pub(crate) use conversation::Conversation;
 pub(crate) use fields::{Fields, sort, typed};
 pub(crate) use limits::Limits;
-pub(crate) use options::{Options, at_least, in_vocabulary, model, text};
+pub(crate) use options::{Options, at_least, in_vocabulary, model, stop_strings, text};
 pub(crate) use request::{ParsedRequest, Prompt};

@@ -7,6 +7,11 @@ use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
 
+/// Most stop strings of a request.
+const STOPS_MAX: usize = 16;
+/// Longest stop string in bytes.
+const STOP_BYTES_MAX: usize = 1024;
+
 /// What a request asks for besides its prompt.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Options {
@@ -36,6 +41,28 @@ pub(crate) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Resu
     Ok(value.map(|value| value as u32))
 }
 
+/// Takes the strings that end an answer: one, or several.
+pub(crate) fn stop_strings(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, ApiError> {
+    let Some(raw) = fields.raw(field) else { return Ok(Vec::new()) };
+    let stops: Vec<String> = match raw.get().as_bytes()[0] {
+        b'"' => vec![typed(raw, field, "a string")?],
+        _ => typed(raw, field, "a string or an array of strings")?,
+    };
+    if stops.len() > STOPS_MAX {
+        return Err(ApiError::field(field, format!("'{field}' has {} strings; {STOPS_MAX} are allowed.", stops.len())));
+    }
+    if stops.iter().any(String::is_empty) {
+        return Err(ApiError::field(
+            field,
+            format!("'{field}' has an empty string, which would end every answer at once."),
+        ));
+    }
+    if stops.iter().any(|stop| stop.len() > STOP_BYTES_MAX) {
+        return Err(ApiError::field(field, format!("A string of '{field}' is longer than {STOP_BYTES_MAX} bytes.")));
+    }
+    Ok(stops)
+}
+
 /// Checks that the model has all `tokens`.
 pub(crate) fn in_vocabulary(tokens: &[Token], field: &str, card: &ModelCard) -> Result<(), ApiError> {
     match tokens.iter().find(|&&token| token >= card.shape.vocab) {
@@ -59,8 +86,7 @@ pub(crate) fn text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
     match raw.get().as_bytes()[0] {
         b'"' => typed(raw, name, "a string"),
         b'[' => {
-            let parts: Vec<&RawValue> = serde_json::from_str(raw.get())
-                .map_err(|_| ApiError::field_type(name, format!("'{name}' must be a string or an array of parts.")))?;
+            let parts: Vec<&RawValue> = typed(raw, name, "a string or an array of parts")?;
             let mut text = String::new();
             for (at, part) in parts.iter().enumerate() {
                 text.push_str(&part_text(part, &format!("{name}[{at}]"))?);

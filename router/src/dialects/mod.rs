@@ -3,10 +3,13 @@
 //!
 //! A dialect is a file with a [`Dialect`] and a [`Writer`], and its line in [`ALL`].
 
+pub(crate) mod anthropic;
 pub(crate) mod openai;
 mod prefix;
+mod tokens;
 
 pub(crate) use prefix::prefix;
+pub(crate) use tokens::{detokenize, tokenize};
 
 use crate::answer::Writer;
 use crate::api::{Fields, Limits, Options, ParsedRequest};
@@ -17,7 +20,7 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 2] = [&openai::Chat, &openai::Completion];
+pub(crate) const ALL: [&dyn Dialect; 3] = [&openai::Chat, &openai::Completion, &anthropic::Messages];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;

@@ -113,14 +113,7 @@ async fn accept(
     key: Option<&Key>,
     access: &Access,
 ) -> Result<Accepted, ApiError> {
-    app.open()?;
-    let admission = match key {
-        Some(key) if !key.may_ask(&app.card.name) => {
-            return Err(ApiError::forbidden_model(&app.card.name, &key.id()));
-        }
-        Some(key) => key.admit()?,
-        None => Admission::free(),
-    };
+    let admission = admit(app, key)?;
     let service = app.service()?;
     if app.places.are_taken() {
         return Err(no_place(app, access).await);
@@ -150,6 +143,16 @@ async fn accept(
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
     Ok(Accepted { ask, places, admitted, served: service.served, admission })
+}
+
+/// Checks that requests are taken, and this key's for the model. Returns what it allows.
+pub(super) fn admit(app: &App, key: Option<&Key>) -> Result<Admission, ApiError> {
+    app.open()?;
+    match key {
+        Some(key) if !key.may_ask(&app.card.name) => Err(ApiError::forbidden_model(&app.card.name, &key.id())),
+        Some(key) => Ok(key.admit()?),
+        None => Ok(Admission::free()),
+    }
 }
 
 async fn place(app: &App, prompts: usize, access: &Access) -> Result<Place, ApiError> {

@@ -12,6 +12,7 @@ mod ops;
 mod pages;
 mod patient;
 mod places;
+mod prompts;
 mod routes;
 mod server;
 mod shrink;

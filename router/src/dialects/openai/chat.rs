@@ -27,7 +27,7 @@ const ROLES: [(&str, &str); 4] =
     [("system", "system"), ("developer", "system"), ("user", "user"), ("assistant", "assistant")];
 
 /// The field that holds the prompt.
-const MESSAGES: &str = "messages";
+pub(crate) const MESSAGES: &str = "messages";
 
 /// Chats.
 #[derive(Debug)]
@@ -57,16 +57,14 @@ impl Dialect for Chat {
         limits: &Limits,
     ) -> Result<(Vec<Vec<Token>>, Options), ApiError> {
         model(&mut fields, card)?;
-        let messages = messages(fields.required(MESSAGES)?)?;
-        let end = prompt_end(&mut fields, &messages)?;
-        let variables = variables(&mut fields)?;
+        let conversation = conversation(&mut fields)?;
+        let goes_on = conversation.end == PromptEnd::OpenMessage;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let options = options::take(&mut fields, card, limits, max_tokens, logprobs)?;
         refuse_unsupported(&mut fields)?;
         fields.finish()?;
-        let prompt = Conversation { messages, end, variables }.tokens(MESSAGES, card)?;
-        Ok((vec![prompt], Options { goes_on: end == PromptEnd::OpenMessage, ..options }))
+        Ok((vec![conversation.tokens(MESSAGES, card)?], Options { goes_on, ..options }))
     }
 
     fn writer(&self, head: Head, asked: &ParsedRequest, card: &ModelCard) -> Box<dyn Writer> {
@@ -83,6 +81,13 @@ impl Dialect for Chat {
     fn error(&self, error: &ApiError, _request: RequestId) -> Vec<u8> {
         super::error(error)
     }
+}
+
+/// Takes the fields that make the prompt.
+pub(crate) fn conversation(fields: &mut Fields<'_>) -> Result<Conversation, ApiError> {
+    let messages = messages(fields.required(MESSAGES)?)?;
+    let end = prompt_end(fields, &messages)?;
+    Ok(Conversation { messages, end, variables: variables(fields)? })
 }
 
 /// Returns how the prompt ends: with the beginning of an answer, unless the client says otherwise.
@@ -161,10 +166,7 @@ fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
 
 /// Returns the messages as a template takes them: `{"role", "content"}`, content as a string, and `name` where it is given.
 fn messages(raw: &RawValue) -> Result<Vec<Value>, ApiError> {
-    if !raw.get().starts_with('[') {
-        return Err(typed::<Vec<Value>>(raw, MESSAGES, "an array of messages").expect_err("it is no array"));
-    }
-    let raws: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|error| ApiError::body(error.to_string()))?;
+    let raws: Vec<&RawValue> = typed(raw, MESSAGES, "an array of messages")?;
     if raws.is_empty() {
         return Err(ApiError::field(MESSAGES, "'messages' is empty; there must be at least one message."));
     }

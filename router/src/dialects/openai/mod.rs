@@ -6,7 +6,7 @@ mod form;
 mod logprobs;
 mod options;
 
-pub(crate) use chat::Chat;
+pub(crate) use chat::{Chat, MESSAGES, conversation};
 pub(crate) use completion::Completion;
 
 use crate::error::ApiError;

@@ -1,6 +1,6 @@
 //! The fields that chats and completions share: how to sample, when to stop, what to report.
 
-use crate::api::{Fields, Limits, Options, at_least, in_vocabulary, typed};
+use crate::api::{Fields, Limits, Options, at_least, in_vocabulary, stop_strings, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};
@@ -8,10 +8,6 @@ use engine::text::SpecialTokens;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Most stop strings of a request.
-const STOPS_MAX: usize = 16;
-/// Longest stop string in bytes.
-const STOP_BYTES_MAX: usize = 1024;
 /// Most stop token ids of a request.
 const STOP_TOKENS_MAX: usize = 128;
 /// Most tokens with a bias.
@@ -58,7 +54,7 @@ pub(super) fn take(
         let message = format!("'min_tokens' ({min_tokens}) is above the most output tokens ({}).", params.max_tokens);
         return Err(ApiError::field("min_tokens", message));
     }
-    let stops = stops(fields)?;
+    let stops = stop_strings(fields, "stop")?;
     let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
     let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
         true => SpecialTokens::Hidden,
@@ -102,25 +98,6 @@ fn top_p(fields: &mut Fields<'_>) -> Result<Option<f32>, ApiError> {
         return Ok(Some(f32::MIN_POSITIVE));
     }
     Ok(top_p)
-}
-
-fn stops(fields: &mut Fields<'_>) -> Result<Vec<String>, ApiError> {
-    const FIELD: &str = "stop";
-    let Some(raw) = fields.raw(FIELD) else { return Ok(Vec::new()) };
-    let stops: Vec<String> = match raw.get().as_bytes()[0] {
-        b'"' => vec![typed(raw, FIELD, "a string")?],
-        _ => typed(raw, FIELD, "a string or an array of strings")?,
-    };
-    if stops.len() > STOPS_MAX {
-        return Err(ApiError::field(FIELD, format!("'stop' has {} strings; {STOPS_MAX} are allowed.", stops.len())));
-    }
-    if stops.iter().any(String::is_empty) {
-        return Err(ApiError::field(FIELD, "'stop' has an empty string, which would end every answer at once."));
-    }
-    if stops.iter().any(|stop| stop.len() > STOP_BYTES_MAX) {
-        return Err(ApiError::field(FIELD, format!("A string of 'stop' is longer than {STOP_BYTES_MAX} bytes.")));
-    }
-    Ok(stops)
 }
 
 fn stop_tokens(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<Token>, ApiError> {
