@@ -9,6 +9,7 @@ mod http;
 mod keys;
 mod lifecycle;
 mod manners;
+mod messages;
 mod operators;
 mod refusals;
 mod strangers;
