@@ -100,9 +100,9 @@ impl Detokenizer {
 }
 
 impl Tokenizer {
-    /// Text of `tokens` without special tokens. Bytes that are no UTF-8 become U+FFFD.
-    pub fn decode(&self, tokens: &[Token]) -> String {
-        let mut detokenizer = Detokenizer::new(self.clone(), &[], SpecialTokens::Hidden);
+    /// Returns the text of `tokens`. Bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[Token], special: SpecialTokens) -> String {
+        let mut detokenizer = Detokenizer::new(self.clone(), &[], special);
         let mut text: String = tokens.iter().map(|&token| detokenizer.push(token)).collect();
         text += &detokenizer.finish();
         text

@@ -5,6 +5,7 @@ use crate::api::{Fields, in_vocabulary, model, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
+use engine::text::SpecialTokens;
 use serde_json::{Value, json};
 
 /// Returns the tokens of a body's `prompt` or `messages`, as the model gets them. Takes time with its length. `context`:
@@ -39,7 +40,7 @@ pub(crate) fn detokenize(body: &[u8], card: &ModelCard) -> Result<Value, ApiErro
     let tokens: Vec<Token> = typed(fields.required(TOKENS)?, TOKENS, "an array of token ids")?;
     fields.finish()?;
     in_vocabulary(&tokens, TOKENS, card)?;
-    Ok(json!({ "prompt": card.tokenizer.decode(&tokens) }))
+    Ok(json!({ "prompt": card.tokenizer.decode(&tokens, SpecialTokens::Shown) }))
 }
 
 /// Checks the model where it is named: there is one.

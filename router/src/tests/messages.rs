@@ -37,7 +37,7 @@ async fn a_message_streams_as_anthropic_has_it() {
             "output_tokens": output,
         })
     };
-    let id = format!("msg_{}", submit.request);
+    let id = format!("msg_{:016x}", submit.request.0);
     let message = json!({
         "id": id, "type": "message", "role": "assistant", "model": "tiny-rust", "content": [], "stop_reason": null,
         "stop_sequence": null, "usage": usage(0),

@@ -112,7 +112,7 @@ async fn fields_are_refused_by_name() {
             bad("response_format", Some("unsupported_parameter")),
             "text",
         ),
-        (CHAT, json!({ "messages": user, "store": true }), bad("store", Some("unsupported_parameter")), "false"),
+        (CHAT, json!({ "messages": user, "store": "yes" }), bad("store", Some("invalid_type")), "a boolean"),
         (
             CHAT,
             json!({ "messages": [{ "role": "user", "content": long }] }),
@@ -172,7 +172,9 @@ async fn bodies_that_cannot_be_read_are_refused() {
     check_raw(&world, JSON, b"{\"model\": \"tiny-rust\",", none, "line 1 column 22").await;
     check_raw(&world, JSON, b"[]", none, "must be a JSON object, not an array").await;
     check_raw(&world, JSON, b"{\"model\": \"tiny\xff\"}", none, "not valid UTF-8: byte 15").await;
-    check_raw(&world, JSON, b"{\"model\": \"\\ud800\"}", (400, Some("model"), Some("invalid_type")), "a string").await;
+    // A lone surrogate is a character that has no encoding.
+    check_raw(&world, JSON, b"{\"model\": \"\\ud800\"}", (404, Some("model"), Some("model_not_found")), "'\u{fffd}'")
+        .await;
     check_raw(&world, JSON, b"{\"n\": 1, \"n\": 1}", (400, Some("n"), None), "given twice").await;
     let deep = [b"{\"tools\":".as_slice(), &[b'['; 20_000], &[b']'; 20_000], b"}"].concat();
     check_raw(&world, JSON, &deep, (400, Some("model"), Some("missing_required_parameter")), "model").await;

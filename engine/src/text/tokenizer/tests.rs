@@ -100,7 +100,7 @@ fn special_tokens_in_a_prompt_are_special() {
     let tokens = BYTE_LEVEL.encode("<|bos|><|user|>Hi<|end|>", false).expect("encodes");
     assert_eq!((tokens[0], tokens[1], tokens[tokens.len() - 1]), (0, 1, 3));
     assert_eq!(tokens.iter().filter(|&&token| BYTE_LEVEL.is_special(token)).count(), 3);
-    assert_eq!(BYTE_LEVEL.decode(&tokens), "Hi");
+    assert_eq!(BYTE_LEVEL.decode(&tokens, SpecialTokens::Hidden), "Hi");
     assert_eq!(BYTE_LEVEL.token_text(3), "<|end|>");
     assert_eq!(BYTE_LEVEL.token_id("<|end|>"), Some(3));
     assert_eq!(BYTE_LEVEL.vocab_size(), 4096);
@@ -111,7 +111,7 @@ fn what_is_outside_the_vocabulary_is_nothing() {
     assert_eq!(BYTE_LEVEL.token_bytes(4096), b"");
     assert_eq!(BYTE_LEVEL.token_text(Token::MAX), "");
     assert!(!BYTE_LEVEL.is_special(Token::MAX));
-    assert_eq!(BYTE_LEVEL.decode(&[4096, Token::MAX]), "");
+    assert_eq!(BYTE_LEVEL.decode(&[4096, Token::MAX], SpecialTokens::Hidden), "");
 }
 
 #[test]
@@ -244,7 +244,7 @@ proptest! {
         let text = text.replace('▁', " ");
         for tokenizer in [&*BYTE_LEVEL, &*SENTENCE_PIECE] {
             let tokens = tokenizer.encode(&text, false).expect("encodes");
-            prop_assert_eq!(tokenizer.decode(&tokens), text.as_str());
+            prop_assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Hidden), text.as_str());
         }
     }
 

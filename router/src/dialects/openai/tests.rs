@@ -9,6 +9,7 @@ use crate::sessions::Service;
 use crate::tests::world::{CONTEXT, EOS, LIMITS, SERVICE, card, tokens};
 use domain::SamplingParams;
 use domain::session::ModelShape;
+use engine::text::SpecialTokens;
 use engine::text::{ChatTemplate, SpecialTokens};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -165,7 +166,7 @@ fn prompt(more: &Value) -> (String, bool) {
     let card = card_with(SHOWING);
     let body = chat(more).to_string();
     let ask = ask(&Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect("it is valid");
-    (card.tokenizer.decode(&ask.prompts[0].tokens), ask.options.goes_on)
+    (card.tokenizer.decode(&ask.prompts[0].tokens, SpecialTokens::Hidden), ask.options.goes_on)
 }
 
 #[test]
