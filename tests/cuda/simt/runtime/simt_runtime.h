@@ -63,7 +63,7 @@ struct Counts {
 
 // What launches did with a range of global memory.
 struct WatchedCounts {
-    uint64_t bytes = 0;           // that threads read and wrote, repeats included
+    uint64_t bytes = 0;           // that warps read and wrote: what lanes of an instruction share counts once
     uint64_t sectors = 0;         // of 32 bytes, summed over the instructions of warps
     uint64_t unique_bytes = 0;    // of 4-byte words that were touched at least once by a launch, summed over launches
     uint64_t unique_sectors = 0;  // of 32 bytes that were touched at least once by a launch, summed over launches

@@ -73,6 +73,12 @@ void Traffic::count_watched(const Execution& execution) {
         for (unsigned lane = 0; lane < LANES; lane++) {
             const uintptr_t begin = execution.addresses[lane], end = begin + execution.bytes;
             if (!(execution.lanes >> lane & 1) || !range.overlaps(begin, end)) continue;
+            // Lanes that name the same address share what comes from there.
+            bool is_shared = false;
+            for (unsigned other = 0; other < lane; other++) {
+                is_shared |= (execution.lanes >> other & 1) && execution.addresses[other] == begin;
+            }
+            if (is_shared) continue;
             range.counts.bytes += execution.bytes;
             for (uintptr_t u = begin / SECTOR_BYTES; u <= (end - 1) / SECTOR_BYTES; u++) touched.push_back(u);
         }
