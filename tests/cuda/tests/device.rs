@@ -1,5 +1,11 @@
 //! The device beside the one on the CPU: the same models, the same plans.
 
+#[cfg(feature = "planted")]
+#[path = "device/faults.rs"]
+mod faults;
+#[path = "device/launches.rs"]
+mod launches;
+
 use cuda::kernels::TOP_MAX;
 use domain::plan::{
     BlockTable, HiddenRows, Input, Mask, Sample, Score, SlotChange, Span, StepOutput, StepPlan, TokenSet,
@@ -42,6 +48,12 @@ struct Models {
 impl Models {
     /// Makes a model of random weights. `None`: there is no card, which is said.
     fn random(family: &str) -> Option<Self> {
+        let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
+        Self::of_shape(RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape"))
+    }
+
+    /// The same, of a shape of its own.
+    fn of_shape(spec: RandomSpec) -> Option<Self> {
         let card = match Card::open(0, None) {
             Ok(card) => card,
             Err(error) => {
@@ -50,8 +62,6 @@ impl Models {
             }
         };
         let dir = tempfile::TempDir::new().expect("a directory");
-        let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
-        let spec = RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape");
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let card = CudaModel::load(card, files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the model loads");
