@@ -1,7 +1,7 @@
 //! Bugs that tests plant, to prove that they would be found.
 //!
-//! A core asks [`is`] at the place where a bug would live. Without the feature `planted`, which only the tests of the
-//! simulation and of the device for cards switch on, the answer is `false` at compile time and nothing of it is left in a binary.
+//! A core asks [`is`] at the place where a bug would live. Tests of the simulation and of the device for cards switch
+//! the feature `planted` on. Without it the answer is `false` at compile time and nothing of it is left in a binary.
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
