@@ -4,10 +4,12 @@
 //! it lacks. Nothing here knows models, plans or tiers: `engine` makes a device of it, and `transport` a lane.
 
 pub mod compiler;
+mod cublas_lt;
 mod driver;
 pub mod kernels;
 
+pub use cublas_lt::{NoCublasLt, cublas_lt_version};
 pub use driver::{
-    Access, Args, Attribute, Capture, Context, DeviceBytes, Driver, DriverError, Event, Function, Graph, Grid, Missing,
-    Module, Pinned, Registered, Reservation, Shared, Stream, StreamPriority,
+    Access, Args, Attribute, Capture, Context, DeviceBytes, Driver, DriverError, Event, Function, Graph, Grid,
+    Identity, Missing, Module, Pinned, Registered, Reservation, Shared, Stream, StreamPriority,
 };

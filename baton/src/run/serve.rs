@@ -35,7 +35,7 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
     let (card, model) = open(config)?;
 
-    let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
+    let (pool, hub) = (Pool::of(config, &model, config.serve.prefill + config.serve.decode)?, Hub::new());
     let setups = everyone(config).map(|who| WorkerSetup::new(config, &model, &pool, who, &hub, Readers::Process));
     let mut setups = setups.collect::<Result<Vec<WorkerSetup>, _>>()?;
     let lane = connect(&mut setups);

@@ -58,7 +58,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
         tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
     }
     let model = Model::load(config, described(config)?)?;
-    let pool = Pool::of(config, &model)?;
+    let pool = Pool::of(config, &model, 1)?;
     let setup =
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(Port::local_addr).transpose()?;

@@ -3,14 +3,14 @@
 use super::error::CudaError;
 use super::inputs::Fixed;
 use super::machine::Machine;
-use super::memory::{OutputPlaces, StepMemory};
+use super::memory::{OutputPlaces, StepBytes, StepMemory, TAIL_BYTES};
 use super::model::{CudaModel, check_shape};
 use super::pool::{self, CudaPool};
 use super::progress::PinnedWord;
 use super::step::Engine;
 use super::{copier, leader};
 use crate::check::Checker;
-use crate::device::{Device, DeviceLimits, MaskError, SubmitError};
+use crate::device::{Device, DeviceLimits, MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
 use crate::device_progress::DeviceProgress;
 use crate::layer_places::layer_places;
 use crate::plan_thread::PlanThread;
@@ -46,11 +46,10 @@ impl CudaDevice {
             let copier = copier::start(&card, &memory, len)?;
             pools.push(Arc::new(CudaPool::new(&card, memory, len, layout.part(group), copier)));
         }
-        let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
-        let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
-        let fixed = Fixed { attention, windows, vocab: model.spec().vocab };
-        let blocks_max = limits.context_max.div_ceil(layout.block_tokens as usize);
-        let memory = StepMemory::new(&model, &fixed, &limits, blocks_max, &stream)?;
+        let fixed = fixed(&model, &layout)?;
+        let blocks_max = blocks_max(&layout, &limits);
+        let bytes = StepBytes::of(&model, &fixed, &limits, blocks_max);
+        let memory = StepMemory::new(&model, &bytes, &limits, &stream)?;
         let word = Arc::new(PinnedWord::new(&card.context)?);
         let at = word.device_address();
         let progress = Arc::new(DeviceProgress::over(word).map_err(CudaError::Threads)?);
@@ -83,6 +82,26 @@ impl CudaDevice {
         let threads = PlanThread::over(checker, |plans, ends| leader::start(machine, slots, runs, plans, ends));
         Ok(Self { threads: threads.map_err(CudaError::Threads)?, pools, progress, description })
     }
+
+    /// Returns the bytes of the card's memory that a device of these limits allocates in addition to its pools and the
+    /// weights: what steps compute in, and their lists. Graphs and what the driver keeps are not counted. Errors: the
+    /// kernels cannot do the model's shape.
+    pub fn step_bytes(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<u64, CudaError> {
+        let bytes = StepBytes::of(model, &fixed(model, layout)?, limits, blocks_max(layout, limits));
+        Ok((bytes.total() + STEPS_IN_FLIGHT_MAX * TAIL_BYTES) as u64)
+    }
+}
+
+/// Returns what is the same in all steps of a model.
+fn fixed(model: &CudaModel, layout: &KvLayout) -> Result<Fixed, CudaError> {
+    let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
+    let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
+    Ok(Fixed { attention, windows, vocab: model.spec().vocab })
+}
+
+/// Returns the blocks of the longest sequence.
+fn blocks_max(layout: &KvLayout, limits: &DeviceLimits) -> usize {
+    limits.context_max.div_ceil(layout.block_tokens as usize)
 }
 
 fn check_config(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<(), CudaError> {

@@ -23,7 +23,7 @@ mod slab;
 mod step;
 mod upload;
 
-pub use card::Card;
+pub use card::{CAPABILITY_MIN, Card, cards};
 pub use device::CudaDevice;
 pub use error::CudaError;
 pub use model::CudaModel;
