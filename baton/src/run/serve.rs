@@ -7,7 +7,7 @@ use super::role_name::role_name;
 use super::router::router_config;
 use super::running::Running;
 use super::runtime::{END_MAX, listen, runtime};
-use super::worker::{WORKER_FAILED, has_failed};
+use super::worker::failure;
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
 use super::{ops, reload, shutdown, startup_banner, tls};
 use crate::config::Config;
@@ -55,11 +55,11 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
         workers.push(worker);
     }
     print(&banner)?;
-    let failed = Cell::new(false);
+    let failed = Cell::new(None);
     let end = async {
         tokio::select! {
             () = shutdown::signal() => {}
-            () = has_failed(&workers) => failed.set(true),
+            why = failure(&workers) => failed.set(Some(why)),
         }
     };
     threads::does(Doing::ServesListeners);
@@ -70,8 +70,8 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     workers.iter().for_each(|worker| worker.input().drain());
     drop(workers);
     runtime.shutdown_timeout(END_MAX);
-    if failed.get() {
-        return Err(WORKER_FAILED.into());
+    if let Some(why) = failed.take() {
+        return Err(why.into());
     }
     tracing::info!("ended");
     Ok(())

@@ -24,7 +24,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
+use transport::{Agent, AgentConfig, Hub, Lane, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
 use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Which worker it is.
@@ -104,6 +104,15 @@ impl WorkerSetup {
         let has_windows = self.config.layout.groups.iter().any(|group| group.reach().is_some());
         let chunk_tokens_max = if has_windows { scheduler.chunk_tokens } else { u32::MAX };
         StartLimits { scheduler, chunk_tokens_max }
+    }
+
+    /// Returns the lane over which processes of this host read its pools. `None`: the driver of its device exports them
+    /// to no process.
+    pub(super) fn host_lane(&self) -> Option<Lane> {
+        match self.device.pool(0).place().device() {
+            Some(place) => place.exports.file.map(|_| Lane::Nvlink),
+            None => Some(Lane::Shm),
+        }
     }
 
     /// Returns what computes, in words.
