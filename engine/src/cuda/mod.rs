@@ -21,9 +21,12 @@ mod pool;
 mod progress;
 mod slab;
 mod step;
+mod store;
 mod upload;
+mod weights;
 
 pub use card::Card;
 pub use device::CudaDevice;
 pub use error::CudaError;
 pub use model::CudaModel;
+pub use weights::Shares;

@@ -12,7 +12,7 @@ use crate::ops::{Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsErr
 use crate::spec::{self, ModelSpec};
 use cuda::kernels::{
     self as of, AttentionCache, AttentionOperands, AttentionRows, AttentionScoring, CapLogitsArgs, DecodeArgs,
-    EmbedArgs, Finish, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs, RopeCacheArgs,
+    EmbedArgs, Finish, GateOrder, GatedArgs, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs, RopeCacheArgs,
 };
 use cuda::{DriverError, Stream};
 use domain::KvLayout;
@@ -122,21 +122,60 @@ impl<'a> Step<'a> {
         }
     }
 
+    /// Queues the products of a layer's matrices, which write their columns of the rows of `out`.
     fn product(&self, linear: Linear, x: u64, out: u64, rows: usize, finish: Finish) -> OpsResult {
         let engine = self.engine;
-        let weights = &engine.model.weights.linears[linear.0];
-        let args = ProductArgs {
-            out,
-            weights: weights.weights.address(),
-            x,
-            bias: weights.bias.as_ref().map_or(0, |bias| bias.address()),
-            rows: rows as u32,
-            outputs: weights.outputs as u32,
-            inputs: weights.inputs as u32,
-            finish,
+        let linear = &engine.model.weights.linears[linear.0];
+        let stride = finish.width(linear.outputs as u32);
+        let number_bytes = if finish == Finish::F32 { size_of::<f32>() } else { size_of::<bf16>() } as u64;
+        let mut out = out;
+        for matrix in &linear.matrices {
+            let outputs = matrix.outputs as u32;
+            let args = ProductArgs {
+                out,
+                weights: matrix.weights.address(),
+                x,
+                bias: matrix.bias.as_ref().map_or(0, |bias| bias.address()),
+                rows: rows as u32,
+                outputs,
+                inputs: linear.inputs as u32,
+                stride,
+                finish,
+            };
+            let products = engine.model.kernels.products(matrix.form);
+            // SAFETY: the buffers have room for the step's rows, and rows of a layer lie one behind the other.
+            unsafe { products.launch(&engine.stream, &args) }?;
+            out += u64::from(finish.width(outputs)) * number_bytes;
+        }
+        Ok(())
+    }
+
+    /// Queues gates and ups, and what becomes of them.
+    fn gate_up(&self, args: &MlpArgs, rows: usize) -> OpsResult {
+        let (engine, spec) = (self.engine, self.spec());
+        let (memory, linear) = (&engine.memory, &engine.model.weights.linears[args.gate_up.0]);
+        let (x, gated) = (memory.buffer(args.norm.out), memory.gated.address());
+        let (finish, activation) = match spec.activation {
+            spec::Activation::Silu => (Finish::SiluGated, of::Activation::Silu),
+            spec::Activation::GeluTanh => (Finish::GeluGated, of::Activation::GeluTanh),
         };
-        // SAFETY: the buffers have room for the step's rows, and rows of a linear layer lie one behind the other.
-        Ok(unsafe { engine.model.kernels.products.launch(&engine.stream, &args) }?)
+        if linear.matrices.len() == 1 {
+            return self.product(args.gate_up, x, gated, rows, finish);
+        }
+        // Gates and ups of two forms: neither product has both.
+        let both = memory.buffer(args.gate_up_out);
+        self.product(args.gate_up, x, both, rows, Finish::Bf16)?;
+        let args = GatedArgs {
+            gates_ups: both,
+            out: gated,
+            broken: self.broken(),
+            rows: rows as u32,
+            width: linear.outputs as u32 / 2,
+            activation,
+            order: GateOrder::Halves,
+        };
+        // SAFETY: the buffers have room for the micro-batch.
+        Ok(unsafe { engine.model.kernels.gated.launch(&engine.stream, &args) }?)
     }
 
     fn progress(&self, layer: u16) -> ProgressArgs {
@@ -359,12 +398,8 @@ impl Ops for Step<'_> {
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         let (memory, rows) = (&self.engine.memory, self.rows().len());
-        let finish = match self.spec().activation {
-            spec::Activation::Silu => Finish::SiluGated,
-            spec::Activation::GeluTanh => Finish::GeluGated,
-        };
+        self.gate_up(&args, rows)?;
         let gated = memory.gated.address();
-        self.product(args.gate_up, memory.buffer(args.norm.out), gated, rows, finish)?;
         self.product(args.down, gated, memory.buffer(args.out), rows, Finish::Bf16)?;
         self.all_reduce(args.out)
     }
