@@ -27,7 +27,7 @@ pub use hidden_sum::{HiddenSums, HiddenSumsArgs, SummedRows};
 pub use history::{History, HistoryArgs, HistoryRun};
 pub use logits::{CapLogits, CapLogitsArgs};
 pub use norm::{Norm, NormArgs};
-pub use products::{Finish, ProductArgs, ProductKernel, Products, WeightForm, interleave};
+pub use products::{Finish, ProductArgs, ProductKernel, Products, WeightForm};
 pub use ranges::{EncodedSection, ExpectedSum, FrameEncoding, FramedRange, Ranges, RangesArgs};
 pub use rope_cache::{HeadNorm, ProgressArgs, RopeCache, RopeCacheArgs};
 pub use sampling::{

@@ -5,8 +5,6 @@
 
 mod packing;
 
-pub use packing::interleave;
-
 use super::{LoadError, Loader, source};
 use crate::compiler::Source;
 use crate::driver::{Args, Attribute, DriverError, Function, Grid, Stream};

@@ -12,7 +12,8 @@ use crate::ops::{Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsErr
 use crate::spec::{self, ModelSpec};
 use cuda::kernels::{
     self as of, AttentionCache, AttentionOperands, AttentionRows, AttentionScoring, CapLogitsArgs, DecodeArgs,
-    EmbedArgs, Finish, GateOrder, GatedArgs, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs, RopeCacheArgs,
+    EmbedArgs, Finish, GateOrder, GatedArgs, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs,
+    RopeCacheArgs,
 };
 use cuda::{DriverError, Stream};
 use domain::KvLayout;

@@ -360,7 +360,7 @@ proptest! {
                 prop_assert_eq!(told[row], u32::from(token >= vocab), "{:?}: row {} of token {}", form, row, token);
                 for (at, found) in found.iter().enumerate() {
                     let wanted = if token < vocab { bf16::from_f32(table.weight(token, at).in_f32() * scale) } else { bf16::ZERO };
-                    prop_assert_eq!(found.to_bits(), wanted.to_bits(), "{:?}: number {} of token {}", form, at, token);
+                    prop_assert_eq!(*found, wanted, "{:?}: number {} of token {}", form, at, token);
                 }
             }
         }
@@ -417,13 +417,4 @@ fn a_product_writes_its_columns_of_wider_rows_alone() {
             }
         }
     }
-}
-
-#[test]
-fn gates_and_ups_alternate_in_eights() {
-    let rows = |from: u8| (0..16).flat_map(|row| [from + row, 0]).collect::<Vec<u8>>();
-    let both = cuda::kernels::interleave(&rows(0), &rows(100), 2);
-    let order: Vec<u8> = both.iter().copied().step_by(2).collect();
-    let expected: Vec<u8> = (0..8).chain(100..108).chain(8..16).chain(108..116).collect();
-    assert_eq!(order, expected);
 }

@@ -106,18 +106,6 @@ impl WeightForm {
     }
 }
 
-/// Puts the rows of gates and of ups as the kernels want them, of any form: 8 gates, their 8 ups, and so on. Both have
-/// a multiple of 8 rows, of `row_bytes` each.
-///
-/// # Panics
-/// They have not.
-pub fn interleave(gates: &[u8], ups: &[u8], row_bytes: usize) -> Vec<u8> {
-    assert_eq!(gates.len(), ups.len(), "as many gates as ups");
-    let both = gates.chunks_exact(HALF * row_bytes).zip(ups.chunks_exact(HALF * row_bytes));
-    assert!(gates.len().is_multiple_of(HALF * row_bytes), "rows in eights");
-    both.flat_map(|(gates, ups)| [gates, ups]).flatten().copied().collect()
-}
-
 /// An output's place in its fragment.
 #[derive(Clone, Copy)]
 struct Place {
