@@ -3,11 +3,13 @@
 //! What a launch depends on is fixed for a device, or follows from the sizes of a step, or lies in the slab. So the
 //! same code records a graph and runs a step.
 
+use super::fast::{self, Fast, Target};
 use super::inputs::{Fixed, MicroSections, Sections, Sizes};
 use super::memory::{OutputPlaces, StepMemory};
 use super::model::CudaModel;
 use super::pool::CudaPool;
 use super::slab::Section;
+use super::weights::Matrix;
 use crate::ops::{Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsError, OpsResult};
 use crate::spec::{self, ModelSpec};
 use cuda::kernels::{
@@ -40,9 +42,16 @@ pub(super) struct Engine {
     pub(super) slots_max: usize,
     pub(super) blocks_max: usize,
     pub(super) stream: Stream,
+    /// Of the set `fast`.
+    pub(super) fast: Option<Fast>,
 }
 
 impl Engine {
+    /// Returns what makes the product of a matrix in place of our own kernels.
+    fn fast_for(&self, matrix: &Matrix, rows: usize) -> Option<&Fast> {
+        self.fast.as_ref().filter(|_| fast::is_taken(matrix, rows))
+    }
+
     /// Returns the card's address of a list in the slab.
     fn at(&self, section: Section) -> u64 {
         self.memory.slab.address() + section.at as u64
@@ -132,8 +141,16 @@ impl<'a> Step<'a> {
         let mut out = out;
         for matrix in &linear.matrices {
             let outputs = matrix.outputs as u32;
+            let to = out;
+            out += u64::from(finish.width(outputs)) * number_bytes;
+            if let Some(fast) = engine.fast_for(matrix, rows) {
+                let target = Target { out: to, stride, finish };
+                // SAFETY: as below.
+                unsafe { fast.launch(&engine.stream, linear, matrix, (x, rows), target) }?;
+                continue;
+            }
             let args = ProductArgs {
-                out,
+                out: to,
                 weights: matrix.weights.address(),
                 x,
                 bias: matrix.bias.as_ref().map_or(0, |bias| bias.address()),
@@ -146,7 +163,6 @@ impl<'a> Step<'a> {
             let products = engine.model.kernels.products(matrix.form);
             // SAFETY: the buffers have room for the step's rows, and rows of a layer lie one behind the other.
             unsafe { products.launch(&engine.stream, &args) }?;
-            out += u64::from(finish.width(outputs)) * number_bytes;
         }
         Ok(())
     }
@@ -160,10 +176,11 @@ impl<'a> Step<'a> {
             spec::Activation::Silu => (Finish::SiluGated, of::Activation::Silu),
             spec::Activation::GeluTanh => (Finish::GeluGated, of::Activation::GeluTanh),
         };
-        if linear.matrices.len() == 1 {
+        let is_whole = linear.matrices.len() == 1;
+        if is_whole && engine.fast_for(&linear.matrices[0], rows).is_none() {
             return self.product(args.gate_up, x, gated, rows, finish);
         }
-        // Gates and ups of two forms: neither product has both.
+        // Gates and ups of two forms, of which neither product has both; or of a product that activates nothing.
         let both = memory.buffer(args.gate_up_out);
         self.product(args.gate_up, x, both, rows, Finish::Bf16)?;
         let args = GatedArgs {
@@ -173,7 +190,7 @@ impl<'a> Step<'a> {
             rows: rows as u32,
             width: linear.outputs as u32 / 2,
             activation,
-            order: GateOrder::Halves,
+            order: if is_whole { GateOrder::Groups } else { GateOrder::Halves },
         };
         // SAFETY: the buffers have room for the micro-batch.
         Ok(unsafe { engine.model.kernels.gated.launch(&engine.stream, &args) }?)

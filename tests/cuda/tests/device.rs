@@ -13,7 +13,7 @@ use domain::{
 };
 use engine::checkpoint::TensorView;
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
-use engine::cuda::{Card, CudaDevice, CudaModel};
+use engine::cuda::{Card, CudaDevice, CudaModel, KernelSet};
 use engine::device::{Device, DeviceLimits};
 use engine::models::tensors::tensors;
 use engine::models::{Family, ModelFiles};
@@ -110,14 +110,21 @@ impl Models {
         self.files.spec.kv_layout(Dtype::Bf16, Some(BLOCK))
     }
 
-    fn limits(&self) -> DeviceLimits {
-        let blocks = vec![BLOCKS * SLOTS as u32; self.layout().groups.len()];
-        DeviceLimits { rows_max: 192, outputs_max: 2 * SLOTS, context_max: CONTEXT, blocks, slots_max: SLOTS }
+    fn limits(&self, slots: usize) -> DeviceLimits {
+        let blocks = vec![BLOCKS * slots as u32; self.layout().groups.len()];
+        DeviceLimits { rows_max: 192, outputs_max: 2 * slots, context_max: CONTEXT, blocks, slots_max: slots }
     }
 
     fn on_card(&self) -> Run {
-        let device = CudaDevice::new(self.card.clone(), self.layout(), self.limits()).expect("the device starts");
+        let device = CudaDevice::new(self.card.clone(), self.layout(), self.limits(SLOTS)).expect("the device starts");
         Run::new(Box::new(device))
+    }
+
+    /// Makes a device with kernels of the set `fast` and so many slots.
+    fn on_card_fast(&self, slots: usize) -> Run {
+        let (layout, limits) = (self.layout(), self.limits(slots));
+        let device = CudaDevice::with_kernels(self.card.clone(), layout, limits, KernelSet::Fast);
+        Run::new(Box::new(device.expect("the device starts")))
     }
 
     fn on_cpu(&self) -> Run {
@@ -125,7 +132,7 @@ impl Models {
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
         let config = CpuConfig {
             layout: self.layout(),
-            limits: self.limits(),
+            limits: self.limits(SLOTS),
             threads: 1,
             pinning: Pinning::Off,
             guarded: false,
@@ -344,6 +351,60 @@ fn a_layer_may_have_matrices_of_several_formats() {
     assert_eq!(shares.of(WeightFormat::Plain(Dtype::Bf16)), 0, "nothing is widened");
     check_near_cpu("several formats", &mut models.on_card(), &models);
     check_rows("several formats", &models);
+}
+
+/// Sequences that decode in one graph, more than our own kernels take in the set `fast`.
+const MANY: usize = 24;
+
+#[test]
+fn fast_kernels_compute_what_the_cpu_does_and_say_what_they_are() {
+    // The first has biases.
+    for family in ["qwen2", "llama", "gemma3_text"] {
+        let Some(models) = Models::random(family) else { return };
+        let mut run = models.on_card_fast(MANY);
+        assert!(!run.device.batch_invariant() && models.on_card().device.batch_invariant());
+        let told = run.device.describe();
+        assert!(told.contains("fast kernels, with cublasLt") && !told.contains("batch-invariant"), "{told}");
+        check_near_cpu(family, &mut run, &models);
+        // Steps of many rows are graphs with products of the library: each row is what it is alone, nearly.
+        let prompts: Vec<Vec<Token>> = (0..MANY).map(|number| models.tokens(9 + number % 3, number as u32)).collect();
+        let mut alone = Vec::new();
+        for prompt in &prompts {
+            let mut run = models.on_cpu();
+            let last = prompt.len() - 1;
+            run.run(vec![span(0, 0, &prompt[..last], None)]);
+            alone.push(top(&run.run(vec![span(0, last, &prompt[last..], Some(greedy()))])).to_vec());
+        }
+        for (number, prompt) in prompts.iter().enumerate() {
+            run.run(vec![span(number, 0, &prompt[..prompt.len() - 1], None)]);
+        }
+        let decode = |(number, prompt): (usize, &Vec<Token>)| {
+            let last = prompt.len() - 1;
+            span(number, last, &prompt[last..], Some(greedy()))
+        };
+        let together = run.run(prompts.iter().enumerate().map(decode).collect());
+        let sampled = together.sampled.expect("the step ran");
+        assert_eq!(sampled.len(), MANY);
+        for (sampled, alone) in sampled.iter().zip(&alone) {
+            let found = &sampled.logprobs.as_ref().expect("asked for").top;
+            for (token, logprob) in alone {
+                if let Some((_, other)) = found.iter().find(|(other, _)| other == token) {
+                    assert!((logprob - other).abs() <= NEAR, "{family}, {:?}: token {token}", sampled.key);
+                }
+            }
+            if alone[0].1 - alone[1].1 > 2.0 * NEAR {
+                assert_eq!(found[0].0, alone[0].0, "{family}, {:?}: the most probable token", sampled.key);
+            }
+        }
+    }
+}
+
+#[test]
+fn fast_kernels_leave_quantised_weights_to_our_own() {
+    let Some(models) = Models::quantised(false, &|_| Blocks::Q4_0) else { return };
+    let tokens = models.tokens(60, 3);
+    let (mut fast, mut exact) = (models.on_card_fast(MANY), models.on_card());
+    assert_eq!(top(&fast.prompt(1, &tokens, &[])), top(&exact.prompt(1, &tokens, &[])));
 }
 
 #[test]
