@@ -292,9 +292,9 @@ tree! {
         device: Device = Device::Cpu,
         /// Number of the card, if `engine.device` is `cuda`: 0 is the first that the driver shows.
         card: u32 = 0,
-        /// Kernels of the device `cuda`: `exact`, whose answers do not depend on what else the card computes, or `fast`,
-        /// which may: products in bf16 of more than 16 rows are made by cublasLt. The same text on every path is promised
-        /// for `exact` alone.
+        /// Kernels of the device `cuda`: `exact`, whose answers do not depend on what else the card computes, or
+        /// `fast`, which may: products in bf16 of more than 16 rows are made by cublasLt. The same text on every path
+        /// is promised for `exact` alone.
         kernels: Kernels = Kernels::Exact,
         /// Threads of each worker's engine. 0: one per core.
         threads: usize = 0,
