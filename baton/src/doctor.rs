@@ -67,6 +67,8 @@ struct Settings {
     forbids_rdma: bool,
     /// Whether `engine.device` is `cuda`.
     wants_cuda: bool,
+    /// Whether `engine.kernels` is `fast`.
+    wants_fast: bool,
 }
 
 impl Settings {
@@ -75,6 +77,7 @@ impl Settings {
         Self {
             traffic_class: transport.rdma_traffic_class,
             wants_cuda: config.engine.device == config::Device::Cuda,
+            wants_fast: config.engine.kernels == config::Kernels::Fast,
             tls: !transport.tls_certificate.is_empty(),
             forbids_rdma: !transport.lanes.0.is_empty() && !transport.lanes.0.contains(&transport::Lane::Rdma),
         }

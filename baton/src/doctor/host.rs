@@ -186,7 +186,7 @@ fn look(fact: Fact<'_>) -> Option<String> {
         Fact::CudaDriver => Some(version(Driver::load().map(|driver| driver.version()))),
         Fact::CudaCards => cards().ok(),
         Fact::Nvrtc => Some(version(Compiler::load().map(|compiler| compiler.version()))),
-        Fact::CublasLt => Some(version(cuda::cublas_lt_version())),
+        Fact::CublasLt => Some(version(cuda::blas_version())),
         Fact::Open(path) => Some(said(fs::File::options().read(true).write(true).open(path).map(drop))),
         Fact::Pauses(interface) => {
             Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))

@@ -106,14 +106,13 @@ pub(super) fn cublas_lt(subject: &Subject<'_>) -> Vec<Finding> {
     let host = subject.host;
     let Some(driver) = driver_version(host) else { return vec![no_driver()] };
     let Some(said) = host.look(Fact::CublasLt) else { return Vec::new() };
-    let wanted = format!("{} or later is wanted", dotted(CUDA_MIN));
+    let wanted = format!("engine.kernels = fast needs {} or later", dotted(CUDA_MIN));
+    let fix = package(driver, "nvidia-cublas", "cublas");
     vec![match version(&said) {
-        None => Finding::absent(format!("{said}; the kernels of this release do not use it")),
+        None if subject.settings.wants_fast => Finding::bad(said, fix),
+        None => Finding::absent(format!("libcublasLt is not there; {wanted}, exact does not use it")),
         Some(found) if found >= CUDA_MIN => Finding::good(format!("libcublasLt {}; {wanted}", dotted(found))),
-        Some(found) => Finding::advice(
-            format!("libcublasLt {}; {wanted}", dotted(found)),
-            package(driver, "nvidia-cublas", "cublas"),
-        ),
+        Some(found) => Finding::advice(format!("libcublasLt {}; {wanted}", dotted(found)), fix),
     }]
 }
 
