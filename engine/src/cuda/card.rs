@@ -3,12 +3,12 @@
 use super::error::CudaError;
 use cuda::compiler::{Cache, Compiler};
 use cuda::kernels::{LoadError, Loader};
-use cuda::{Attribute, Context, Driver};
+use cuda::{Attribute, Context, Driver, Identity};
 use std::path::Path;
 use std::sync::Arc;
 
 /// The first compute capability that the kernels run on: that of an A100.
-const CAPABILITY_MIN: (u32, u32) = (8, 0);
+pub const CAPABILITY_MIN: (u32, u32) = (8, 0);
 
 /// A card of this host, opened for this process.
 pub struct Card {
@@ -57,4 +57,11 @@ impl Card {
     pub fn describe(&self) -> &str {
         &self.description
     }
+}
+
+/// Returns the cards of this host, by number, as the driver tells of them without opening one. Errors: there is no
+/// driver, or no card.
+pub fn cards() -> Result<Vec<Identity>, CudaError> {
+    let driver = Driver::load()?;
+    (0..driver.devices()).map(|card| Ok(driver.identity(card)?)).collect()
 }
