@@ -1,8 +1,6 @@
 //! A copier of one pool: a thread and a queue for each direction. What copies is a [`Hand`], one of each thread.
 
-use crate::copier::{
-    COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, Fetched, Reply, Ticket,
-};
+use crate::copier::{COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, Fetched, Reply, Ticket};
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use crate::frame::Frame;
 use crate::memory::Memory;
@@ -241,7 +239,7 @@ impl<H: Hand> Work<H> {
     /// Waits for the order that began first, and tells its end.
     fn end(&mut self) {
         let Some(UnderWay { begun, ordered, bytes }) = self.under_way.pop_front() else { return };
-        let mut end = |gathered: Option<&mut CopyOrder>| self.hand.end(begun?, gathered);
+        let end = |gathered: Option<&mut CopyOrder>| self.hand.end(begun?, gathered);
         match ordered {
             Ordered::Gather(mut order, reply) => {
                 let ended = end(Some(&mut order));

@@ -9,6 +9,7 @@
 
 mod card;
 mod copier;
+mod copy_plan;
 mod device;
 mod error;
 mod inputs;
@@ -17,6 +18,7 @@ mod leader;
 mod machine;
 mod memory;
 mod model;
+mod pins;
 mod pool;
 mod progress;
 mod slab;
@@ -27,3 +29,4 @@ pub use card::Card;
 pub use device::CudaDevice;
 pub use error::CudaError;
 pub use model::CudaModel;
+pub use pool::CudaPool;
