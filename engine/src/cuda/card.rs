@@ -1,6 +1,7 @@
 //! A card that was opened, with the compiler of its kernels.
 
 use super::error::CudaError;
+use super::pins::Pins;
 use cuda::compiler::{Cache, Compiler};
 use cuda::kernels::{LoadError, Loader};
 use cuda::{Attribute, Context, Driver, Identity};
@@ -17,6 +18,8 @@ pub struct Card {
     pub(super) loader: Loader,
     /// Blocks that run at once where each has a multiprocessor to itself.
     pub(super) multiprocessors: u32,
+    /// Host memory that it copies to and from without a detour.
+    pub(super) pins: Arc<Pins>,
     description: String,
 }
 
@@ -45,7 +48,8 @@ impl Card {
             compiler.0,
             compiler.1
         );
-        Ok(Arc::new(Self { number, context, loader, multiprocessors, description }))
+        let pins = Arc::new(Pins::new(&context));
+        Ok(Arc::new(Self { number, context, loader, multiprocessors, pins, description }))
     }
 
     /// Returns the bytes of its memory that are free, and all of them. Errors: of the driver.

@@ -3,13 +3,13 @@
 use super::error::CudaError;
 use super::fast::{Fast, KernelSet, OWN_ROWS_MAX};
 use super::inputs::Fixed;
+use super::leader;
 use super::machine::Machine;
 use super::memory::{OutputPlaces, StepBytes, StepMemory, TAIL_BYTES};
 use super::model::{CudaModel, check_shape};
-use super::pool::{self, CudaPool};
+use super::pool::CudaPool;
 use super::progress::PinnedWord;
 use super::step::Engine;
-use super::{copier, leader};
 use crate::check::Checker;
 use crate::device::{Device, DeviceLimits, MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
 use crate::device_progress::DeviceProgress;
@@ -50,14 +50,8 @@ impl CudaDevice {
         let stream = Stream::new(&card.context, StreamPriority::High)?;
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
-            let len = layout.record_bytes(group) * blocks as usize;
-            let memory = pool::allocate(&card, len, &stream).map_err(|source| CudaError::Memory {
-                what: "KV blocks",
-                bytes: len,
-                source,
-            })?;
-            let copier = copier::start(&card, &memory, len)?;
-            pools.push(Arc::new(CudaPool::new(&card, memory, len, layout.part(group), copier)));
+            let part = layout.part(group);
+            pools.push(Arc::new(CudaPool::new(&card, blocks as usize, layout.record_bytes(group), part)?));
         }
         let fixed = fixed(&model, &layout)?;
         let blocks_max = blocks_max(&layout, &limits);
