@@ -1,8 +1,12 @@
 //! The copier of a pool on a card: the same bytes and sums as the host's copier, in frames that are pinned, registered or
 //! neither; and the host tier behind it.
 
-use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, KvPart, ModelLayout};
+use domain::{
+    BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvKind, KvLayout,
+    KvPart, ModelLayout, RequestId, SeqKey, Tenant, WorkerId,
+};
 use engine::cuda::{Card, CudaPool};
+use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd, WritePolicy};
 use kv_memory::{
     Copier, CopyError, CopyOrder, Frame, GuardedMemory, Memory, PoolRange, PrivateMemory, SumOf, checksum,
 };
@@ -11,6 +15,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tests_cuda::Draw;
+use tiers::{HostConfig, TierEvent, TierOwner, open_host_tier};
+use transport::Failure;
 
 /// Parts of a record, and records of a pool.
 const PARTS: usize = 8;
@@ -175,7 +181,7 @@ fn ranges(pools: &Pools, units: &[usize], unit: usize) -> Vec<PoolRange> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn any_ranges_are_as_the_hosts(
         seed: u64, units in proptest::collection::vec(1usize..12, 1..12),
@@ -308,6 +314,77 @@ fn memory_that_the_driver_refuses_to_pin_is_copied_to_by_a_detour() {
         assert!(there_and_back(&pools, &memory, at).expect("it is sound") == pools.bytes[..record()]);
     }
     drop(pins);
+}
+
+/// What the host tier took from pools of a card comes back as it was, many records at once.
+#[test]
+fn records_go_to_the_host_tier_and_come_back() {
+    let _alone = alone();
+    const BLOCKS: u32 = 24;
+    for encoding in [Encoding::Exact, Encoding::Int8] {
+        let groups = vec![KvGroup { layers: vec![0, 1], kind: KvKind::of_heads(2, 64), window: None }];
+        let model = ModelLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding, groups };
+        let layout = KvLayout::whole(model);
+        let (record, part) = (layout.record_bytes(0), layout.part(0));
+        let Some(card) = card() else { return };
+        let pool = Arc::new(CudaPool::new(card, 2 * BLOCKS as usize, record, part).expect("a pool"));
+        let copier = pool.place().device().expect("it is a device's").copier.clone();
+        let mut draw = Draw::new(9);
+        let numbers = draw.normals(BLOCKS as usize * record / 2, 2.0);
+        let bytes: Vec<u8> = numbers.into_iter().flat_map(|number| number.to_le_bytes()).collect();
+        copier
+            .scatter(order(framed(&copier, &bytes), &[whole(&bytes)], None, SumOf::Nothing), 0)
+            .wait()
+            .expect("sound");
+
+        let (sender, events) = std::sync::mpsc::sync_channel(4 * BLOCKS as usize);
+        let told = Arc::new(move |event| drop(sender.send(event)));
+        let owner = TierOwner { pools: vec![pool.clone() as Arc<dyn Memory>], failure: Failure::new(), events: told };
+        let config = HostConfig {
+            name: "test".to_owned(),
+            worker: WorkerId(7),
+            life: Incarnation(3),
+            weights: [5; 32],
+            bytes: 8 << 20,
+            write: WritePolicy::Through,
+            shared: None,
+        };
+        let mut tier = open_host_tier(&config, &layout, &owner).expect("it opens").remove(0);
+        let event = || events.recv_timeout(Duration::from_secs(120)).expect("it ends");
+        let place = |slot| Place { tier: Tier::Host, slot: Slot { group: GroupId(0), slot } };
+        let block = |block| BlockRef { group: GroupId(0), block: BlockId(block) };
+        let hash = |n: u32| BlockHash([n as u8; 16]);
+        for n in 0..BLOCKS {
+            tier.mover.write(TierWrite { place: place(n), block: block(n), hash: hash(n), tenant: Tenant(1) });
+        }
+        for _ in 0..BLOCKS {
+            assert!(matches!(event(), TierEvent::Wrote { end: WriteEnd::Written, .. }));
+        }
+        let key = SeqKey { request: RequestId(1), epoch: Epoch(1), choice: Choice(0) };
+        for n in 0..BLOCKS {
+            let read = TierRead { place: place(n), block: block(2 * BLOCKS - 1 - n), hash: hash(n), number: n };
+            tier.mover.read(key, read);
+        }
+        for n in 0..BLOCKS {
+            match event() {
+                TierEvent::Read { read, end: ReadEnd::Good, .. } => assert_eq!(read.number, n, "in turn"),
+                other => panic!("{other:?}"),
+            }
+        }
+        // Another record is not in its slot.
+        tier.mover.read(key, TierRead { place: place(0), block: block(0), hash: hash(77), number: 0 });
+        assert!(matches!(event(), TierEvent::Read { end: ReadEnd::Wrong, .. }));
+        let all = Frame::new(2 * bytes.len()).expect("memory");
+        let all = order(all, &[PoolRange { at: 0, len: 2 * bytes.len() }], None, SumOf::Nothing);
+        let all = copier.gather(all).wait().expect("it is sound").frame;
+        for n in 0..BLOCKS as usize {
+            let own = &bytes[n * record..][..record];
+            let (mut stored, mut expected) = (vec![0; layout.stored_bytes(0)], vec![0; record]);
+            layout.encode(0, own, &mut stored);
+            layout.decode(0, &stored, &mut expected);
+            assert!(all[(2 * BLOCKS as usize - 1 - n) * record..][..record] == expected, "{encoding}: record {n}");
+        }
+    }
 }
 
 /// Whether no thread of this process pins memory.
