@@ -109,7 +109,7 @@ impl Pins {
                     memory = name, pinned = done, bytes, %error,
                     "host memory is not pinned from here on: copies between it and the card take a detour. Give the \
                      process a higher limit of locked memory (`ulimit -l unlimited`, LimitMEMLOCK=infinity), or make \
-                     the tier smaller than the host's free memory (tiers.host.bytes)"
+                     the tier smaller than the host's free memory (host.bytes)"
                 );
                 return slices;
             }
