@@ -21,8 +21,8 @@ pub(crate) use quantity::{Bytes, BytesOrAuto};
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
-    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Kernels, Pinning, SECTIONS,
-    TlsSettings, Wanted,
+    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Kernels, Pinning,
+    SECTIONS, TlsSettings, Wanted,
 };
 
 #[cfg(test)]

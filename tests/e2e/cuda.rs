@@ -7,5 +7,6 @@
 pub(crate) mod card;
 mod families;
 mod lost;
+mod memory;
 mod operators;
 mod paths;

@@ -85,7 +85,8 @@ impl Rig {
         });
         assert!(is_used, "a worker came back and got no work");
         let all = self.workers.map(|at| settled(self.cluster.worker(at)));
-        let bytes = |lane: &str| all.iter().map(|it| it.sum("baton_transfer_bytes_total", &[("lane", lane)])).sum::<f64>();
+        let bytes =
+            |lane: &str| all.iter().map(|it| it.sum("baton_transfer_bytes_total", &[("lane", lane)])).sum::<f64>();
         assert!(bytes("nvlink") > 0.0 && bytes("shm") + bytes("tcp") == 0.0);
         assert!(self.card.environment.len() <= 2, "the fault is of the first life alone");
         let ends = self.cluster.end();
