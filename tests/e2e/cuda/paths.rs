@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// The model.
 pub(super) const FAMILY: &str = "llama";
 /// Flags that all ways to serve have.
-pub(super) const FLAGS: [&str; 6] = ["--device", "cuda", "--threads", "1", "--set", "engine.block_tokens=16"];
+pub(super) const FLAGS: [&str; 4] = ["--device", "cuda", "--set", "engine.block_tokens=16"];
 /// Rounds after which memory that is short must have made a sequence give way, and tiers must have given something
 /// back.
 const ROUNDS_MAX: usize = 10;
