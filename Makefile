@@ -34,7 +34,7 @@ test-unit: ## unit, property, reference and whole-path tests
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^discovery::/)'
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^(discovery|cuda)::/)'
 
 test-etcd: ## workers in a real etcd, and the real binary over its loss
 	@scripts/install-tools build nextest etcd
@@ -67,7 +67,7 @@ cuda-emulator: ## build the emulator of CUDA into target/simt/lib: LD_LIBRARY_PA
 	@scripts/install-tools build
 	$(MAKE) --no-print-directory -C tests/cuda/simt OUT=$(abspath $(SIMT))/lib
 
-test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways
+test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways; whole processes on it
 	@scripts/install-tools build nextest
 	BUILD=$(abspath $(SIMT))/check tests/cuda/simt/check
 	$(MAKE) --no-print-directory -C tests/cuda/simt check OUT=$(abspath $(SIMT))/lib
@@ -75,6 +75,7 @@ test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the dev
 	SIMT_COPIES=early SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
 	@# Sampling and whole models take too long with every access checked.
 	SIMT_CHECK=1 $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate) and not binary(sampling) and not binary(device)'
+	$(TEST_CUDA) -E 'binary(e2e) and test(/^cuda::/)'
 
 test-cuda-gate: ## the kernels for NVIDIA cards, by NVIDIA's compiler: what they take of each card is a committed table
 	@scripts/install-tools build nextest cuda

@@ -17,7 +17,7 @@ const NEAR: f64 = 0.5;
 /// Most probable tokens that are compared.
 const TOP: usize = 5;
 /// Prompts of a family.
-const PROMPTS: u32 = 3;
+const PROMPTS: u32 = 2;
 /// Tokens of an answer.
 const TOKENS: usize = 16;
 
