@@ -34,7 +34,7 @@ test-unit: ## unit, property, reference and whole-path tests
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^discovery::/)'
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^(discovery|cuda)::/)'
 
 test-etcd: ## workers in a real etcd, and the real binary over its loss
 	@scripts/install-tools build nextest etcd
@@ -70,7 +70,7 @@ cuda-emulator: ## build the emulator of CUDA into target/simt/lib: LD_LIBRARY_PA
 	@scripts/install-tools build
 	$(MAKE) --no-print-directory -C tests/cuda/simt OUT=$(abspath $(SIMT))/lib
 
-test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways; bugs planted in the device
+test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways; bugs planted in the device; whole processes on it
 	@scripts/install-tools build nextest
 	BUILD=$(abspath $(SIMT))/check tests/cuda/simt/check
 	$(MAKE) --no-print-directory -C tests/cuda/simt check OUT=$(abspath $(SIMT))/lib
@@ -78,6 +78,7 @@ test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the dev
 	SIMT_COPIES=early SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate) and not test(/^launches::/)'
 	@# Sampling and whole models take too long with every access checked.
 	SIMT_CHECK=1 $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate) and not binary(sampling) and not binary(device)'
+	$(TEST_CUDA) -E 'binary(e2e) and test(/^cuda::/)'
 	$(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/)'
 	SIMT_CHECK=1 SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/) or test(=steps_in_flight_sample_what_single_steps_do)'
 

@@ -131,7 +131,7 @@ impl Records {
     pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), RecordError> {
         // SAFETY: as the caller says; this thread waits for the end.
         match unsafe { self.begin_take(read, spot, Box::new(())) }? {
-            Some(ticket) => Ok(drop(ticket.wait()?)),
+            Some(ticket) => ticket.wait().map(drop).map_err(Into::into),
             None => Ok(()),
         }
     }

@@ -28,7 +28,7 @@ impl TestCard {
                 Some(TestCard { environment: kept.collect(), description: card.describe().to_owned() })
             }
             Err(error) => {
-                println!("skipped: {error}; `make test-cuda` and `make test-kills` run these tests in an emulator");
+                println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");
                 None
             }
         };

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 /// Rounds until the worker that has to fall has got enough work, and until the one that came back has got some.
 const ROUNDS_MAX: usize = 12;
 /// The launch of a kernel at which a card is lost: some steps after the start.
-const LAUNCHES: u32 = 600;
-/// Settings of workers and router: who stands still for a moment on a busy machine is not given up.
-const PATIENT: [&str; 2] = ["--set", "session.silence_ms=15000"];
+const LAUNCHES: u32 = 400;
+/// Settings of workers and router: what stands still for a moment on a busy machine is not given up.
+const PATIENT: [&str; 4] = ["--set", "session.silence_ms=15000", "--set", "handoff.lease_ms=15000"];
 
 /// Answers that take several tens of steps, to prompts of several chunks.
 fn asks() -> Vec<Ask> {
@@ -24,12 +24,11 @@ fn asks() -> Vec<Ask> {
         let more = json!({ "max_tokens": 40 + at, "ignore_eos": true, "temperature": at % 2, "seed": at });
         Ask::completion(FAMILY, prompt, more)
     };
-    (0..6).map(ask).collect()
+    (0..4).map(ask).collect()
 }
 
 /// A prefill worker and two decode workers that share a card, and what an undisturbed worker says.
 struct Rig {
-    card: &'static TestCard,
     cluster: Cluster,
     workers: [WorkerAt; 3],
     told: Vec<(Ask, Said)>,
@@ -57,7 +56,7 @@ impl Rig {
         cluster.set_environment(&card.with(&[]));
         cluster.route(&[&["--model", &dir, "--set", "placement.handoff=always"], &PATIENT[..]].concat());
         cluster.until_ready(1, 2);
-        Self { card, cluster, workers, told, _folder: folder }
+        Self { cluster, workers, told, _folder: folder }
     }
 
     /// Asks everything at once, and compares.
@@ -88,7 +87,6 @@ impl Rig {
         let bytes =
             |lane: &str| all.iter().map(|it| it.sum("baton_transfer_bytes_total", &[("lane", lane)])).sum::<f64>();
         assert!(bytes("nvlink") > 0.0 && bytes("shm") + bytes("tcp") == 0.0);
-        assert!(self.card.environment.len() <= 2, "the fault is of the first life alone");
         let ends = self.cluster.end();
         assert!(ends.iter().all(|code| *code == Some(0)), "{ends:?}");
     }
