@@ -4,7 +4,7 @@
 use crate::checksum::{checksum, fold};
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use crate::frame::Frame;
-use crate::memory::Memory;
+use crate::host_range::HostRange;
 use crate::peer_memory::PeerMemory;
 use domain::KvPart;
 use std::io;
@@ -47,7 +47,7 @@ pub trait Copier: Send + Sync {
     /// Frames over it may be ordered before, and where the system refuses. `name` is for the log. The memory is held
     /// until the end of what is returned, which waits for what is under way. `None`: the device needs none pinned, or
     /// the log says why it cannot be.
-    fn pin(&self, _name: &str, _memory: &Arc<dyn Memory>) -> Option<Box<dyn Send>> {
+    fn pin(&self, _name: &str, _memory: HostRange) -> Option<Box<dyn Send>> {
         None
     }
 

@@ -3,7 +3,7 @@
 use crate::copier::{COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, Fetched, Reply, Ticket};
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use crate::frame::Frame;
-use crate::memory::Memory;
+use crate::host_range::HostRange;
 use crate::peer_memory::PeerMemory;
 use std::collections::VecDeque;
 use std::io;
@@ -78,7 +78,7 @@ pub trait CopierDevice: Send + Sync + 'static {
     fn import(&self, exported: DeviceFile<'_>, len: usize) -> io::Result<Arc<PeerMemory>>;
 
     /// Pins host memory: [`Copier::pin`].
-    fn pin(&self, _name: &str, _memory: &Arc<dyn Memory>) -> Option<Box<dyn Send>> {
+    fn pin(&self, _name: &str, _memory: HostRange) -> Option<Box<dyn Send>> {
         None
     }
 
@@ -176,7 +176,7 @@ impl<D: CopierDevice> Copier for CopierThreads<D> {
         lay(&self.inward, None, |reply| Ordered::TryOut(source.clone(), len, reply))
     }
 
-    fn pin(&self, name: &str, memory: &Arc<dyn Memory>) -> Option<Box<dyn Send>> {
+    fn pin(&self, name: &str, memory: HostRange) -> Option<Box<dyn Send>> {
         self.device.pin(name, memory)
     }
 

@@ -14,7 +14,7 @@ use domain::KvPart;
 use domain::planted_bugs::{self, Bug};
 use kv_memory::{
     Copier, CopierDevice, CopierThreads, CopyError, CopyOrder, DeviceFile, DeviceId, DeviceKind, FetchOrder,
-    FetchRange, Frame, Hand, Memory, PeerMemory, PoolRange, SumOf, decode_parts, encode_parts, fold,
+    FetchRange, Frame, Hand, HostRange, PeerMemory, PoolRange, SumOf, decode_parts, encode_parts, fold,
 };
 use std::io;
 use std::sync::Arc;
@@ -48,13 +48,13 @@ struct CudaHand {
     pins: Arc<Pins>,
     pool: Arc<Reservation>,
     kernels: Ranges,
-    desks: Vec<Desk>,
-    /// The desk of the next order. Those before it are busy, as many as orders are under way.
+    kits: Vec<Kit>,
+    /// The kit of the next order. Those before it are busy, as many as orders are under way.
     next: usize,
 }
 
 /// What an order under way has to itself.
-struct Desk {
+struct Kit {
     stream: Stream,
     /// Lists on the host, and on the card.
     lists: Pinned,
@@ -67,7 +67,7 @@ struct Desk {
 
 /// An order under way.
 struct Begun {
-    desk: usize,
+    kit: usize,
     left: Left,
     /// What keeps the frame pinned.
     _place: Option<Arc<Place>>,
@@ -100,8 +100,8 @@ pub(super) fn start(
     let kernels = Ranges::load(&card.loader)?;
     let scratch = record_bytes.clamp(*SCRATCH_BYTES.start(), *SCRATCH_BYTES.end());
     let hand = |scratch: usize| {
-        let desk = || {
-            Ok::<_, DriverError>(Desk {
+        let kit = || {
+            Ok::<_, DriverError>(Kit {
                 stream: Stream::new(&card.context, StreamPriority::Low)?,
                 lists: Pinned::new(&card.context, LISTS_BYTES)?,
                 card_lists: DeviceBytes::new(&card.context, LISTS_BYTES)?,
@@ -109,9 +109,9 @@ pub(super) fn start(
                 staging: None,
             })
         };
-        let desks = (0..UNDER_WAY_MAX).map(|_| desk()).collect::<Result<_, _>>()?;
+        let kits = (0..UNDER_WAY_MAX).map(|_| kit()).collect::<Result<_, _>>()?;
         let (context, pins, kernels) = (card.context.clone(), card.pins.clone(), kernels.clone());
-        Ok::<_, CudaError>(CudaHand { context, pins, pool: pool.clone(), kernels, desks, next: 0 })
+        Ok::<_, CudaError>(CudaHand { context, pins, pool: pool.clone(), kernels, kits, next: 0 })
     };
     // What leaves the pool needs none.
     let hands = [hand(0)?, hand(scratch)?];
@@ -151,7 +151,7 @@ impl CopierDevice for CudaCopierDevice {
         Ok(Arc::new(unsafe { PeerMemory::new(DeviceKind::Cuda, self.id, address, len, Box::new(mapped)) }))
     }
 
-    fn pin(&self, name: &str, memory: &Arc<dyn Memory>) -> Option<Box<dyn Send>> {
+    fn pin(&self, name: &str, memory: HostRange) -> Option<Box<dyn Send>> {
         self.pins.pin(name, memory)
     }
 
@@ -181,7 +181,7 @@ impl Hand for CudaHand {
     }
 
     unsafe fn fetch(&mut self, order: &FetchOrder) -> Result<Begun, CopyError> {
-        let (stream, pool) = (&self.desks[self.next].stream, self.pool.address());
+        let (stream, pool) = (&self.kits[self.next].stream, self.pool.address());
         let fetched = order.ranges.iter().try_for_each(|&FetchRange { from, to, len }| {
             // SAFETY: both ranges are inside their memory, which the order and this thread hold until the copies have
             // happened, and no other code uses what is fetched to.
@@ -194,23 +194,23 @@ impl Hand for CudaHand {
     unsafe fn try_out(&mut self, source: &PeerMemory, len: usize) -> Result<Begun, CopyError> {
         let nowhere = DeviceBytes::new(&self.context, len).map_err(lost)?;
         // SAFETY: the peer's memory has so many bytes and is held, and the others are this order's own.
-        let copied = unsafe { self.desks[self.next].stream.copy(nowhere.address(), source.address(), len) };
+        let copied = unsafe { self.kits[self.next].stream.copy(nowhere.address(), source.address(), len) };
         let begun = copied.map_err(lost).map(|()| Begun { _nowhere: Some(nowhere), ..self.begun(Left::Nothing) });
         self.took(begun)
     }
 
     fn end(&mut self, begun: Begun, gathered: Option<&mut CopyOrder>) -> Result<u64, CopyError> {
-        let desk = &self.desks[begun.desk];
+        let kit = &self.kits[begun.kit];
         if gathered.is_some() || !planted_bugs::is(Bug::CopyNotAwaited) {
-            desk.stream.synchronize().map_err(lost)?;
+            kit.stream.synchronize().map_err(lost)?;
         }
         match (begun.left, gathered) {
             (Left::Framed { staged, summed }, Some(order)) => {
                 if let Some(bytes) = staged {
-                    order.frame[..bytes].copy_from_slice(desk.staged(bytes));
+                    order.frame[..bytes].copy_from_slice(kit.staged(bytes));
                 }
                 // SAFETY: the card has written them, and this thread alone has the memory.
-                let sums = unsafe { std::slice::from_raw_parts(desk.lists.as_ptr().add(SUMS_AT).cast(), summed) };
+                let sums = unsafe { std::slice::from_raw_parts(kit.lists.as_ptr().add(SUMS_AT).cast(), summed) };
                 Ok(match (order.sum, sums) {
                     (SumOf::Nothing, _) => 0,
                     (SumOf::Frame, &[sum]) => sum,
@@ -219,7 +219,7 @@ impl Hand for CudaHand {
                 })
             }
             (Left::Encode, Some(order)) => {
-                let raw = desk.staged(raw_bytes(order));
+                let raw = kit.staged(raw_bytes(order));
                 if let Some(part) = order.part {
                     each(&order.ranges, part, |raw_at, framed_at| {
                         encode_parts(part, &raw[raw_at], &mut order.frame[framed_at]);
@@ -228,7 +228,7 @@ impl Hand for CudaHand {
                 Ok(order.sum(order.ranges.iter().map(|&range| order.framed_bytes(range)).sum()))
             }
             // SAFETY: the card has written it, and this thread alone has the memory.
-            (Left::Verdict, _) => match unsafe { desk.lists.as_ptr().add(REFUSED_AT).cast::<u32>().read() } {
+            (Left::Verdict, _) => match unsafe { kit.lists.as_ptr().add(REFUSED_AT).cast::<u32>().read() } {
                 0 => Ok(0),
                 _ => Err(CopyError::Checksum),
             },
@@ -238,37 +238,37 @@ impl Hand for CudaHand {
 }
 
 impl CudaHand {
-    /// Takes the desk for an order that began. After one that failed nothing is under way there.
+    /// Takes the kit for an order that began. After one that failed nothing is under way there.
     fn took(&mut self, begun: Result<Begun, CopyError>) -> Result<Begun, CopyError> {
         match &begun {
-            Ok(_) => self.next = (self.next + 1) % self.desks.len(),
+            Ok(_) => self.next = (self.next + 1) % self.kits.len(),
             // What else is wrong with the card is told by the next order.
-            Err(_) => drop(self.desks[self.next].stream.synchronize()),
+            Err(_) => drop(self.kits[self.next].stream.synchronize()),
         }
         begun
     }
 
     fn begun(&self, left: Left) -> Begun {
-        Begun { desk: self.next, left, _place: None, _nowhere: None }
+        Begun { kit: self.next, left, _place: None, _nowhere: None }
     }
 
     fn begin_gather(&mut self, order: &mut CopyOrder, bytes: usize) -> Result<Begun, CopyError> {
         let means = plan(order, true);
         let pinned = self.pins.find(order.frame.as_ptr(), bytes);
         let pool = self.pool.address();
-        let desk = &mut self.desks[self.next];
+        let kit = &mut self.kits[self.next];
         let Means::Kernel(lists) = &means else {
             let encodes = means == Means::Host;
             let pinned = pinned.filter(|_| !encodes);
             let to = match &pinned {
                 Some(_) => order.frame.as_mut_ptr(),
-                None => desk.stage(&self.context, raw_bytes(order))?.as_ptr(),
+                None => kit.stage(&self.context, raw_bytes(order))?.as_ptr(),
             };
             let mut at = 0;
             for range in &order.ranges {
                 // SAFETY: the range is inside the pool, and the frame or the staging has room for all ranges. What the
                 // card writes meanwhile arrives torn.
-                unsafe { desk.stream.download(to.add(at), pool + range.at, range.len) }.map_err(lost)?;
+                unsafe { kit.stream.download(to.add(at), pool + range.at, range.len) }.map_err(lost)?;
                 at += range.len;
             }
             let staged = pinned.is_none().then_some(bytes);
@@ -278,19 +278,19 @@ impl CudaHand {
         let pinned = pinned.filter(|&(address, _)| is_reached(lists.encoding, address));
         let frame = match &pinned {
             Some((address, _)) => *address,
-            None => desk.stage(&self.context, bytes)?.device_address(),
+            None => kit.stage(&self.context, bytes)?.device_address(),
         };
         let (staged, summed) = (pinned.is_none().then_some(bytes), lists.summed.len());
-        let list = desk.send_lists(lists)?.1;
-        let args = RangesArgs { frame, ranges: list, ..desk.args(pool, lists, &lists.copied) };
+        let list = kit.send_lists(lists)?.1;
+        let args = RangesArgs { frame, ranges: list, ..kit.args(pool, lists, &lists.copied) };
         let args = RangesArgs { sums: if summed == 0 { 0 } else { args.sums }, ..args };
         // SAFETY: the list was made of an order whose ranges are inside the pool and apart in the frame, which nothing
-        // else uses. The sums go to the desk's own memory, which has room for as many.
+        // else uses. The sums go to the kit's own memory, which has room for as many.
         unsafe {
-            self.kernels.gather(&desk.stream, &args).map_err(lost)?;
+            self.kernels.gather(&kit.stream, &args).map_err(lost)?;
             if summed > 0 {
-                let (to, from) = (desk.lists.as_ptr().add(SUMS_AT), desk.card_lists.address() + SUMS_AT as u64);
-                desk.stream.download(to, from, summed * size_of::<u64>()).map_err(lost)?;
+                let (to, from) = (kit.lists.as_ptr().add(SUMS_AT), kit.card_lists.address() + SUMS_AT as u64);
+                kit.stream.download(to, from, summed * size_of::<u64>()).map_err(lost)?;
             }
         }
         Ok(Begun { _place: pinned.map(|(_, place)| place), ..self.begun(Left::Framed { staged, summed }) })
@@ -303,27 +303,27 @@ impl CudaHand {
             return Err(CopyError::Checksum);
         }
         let pool = self.pool.address();
-        let desk = &mut self.desks[self.next];
+        let kit = &mut self.kits[self.next];
         if let (Means::Host, Some(part)) = (&means, order.part) {
-            let raw = desk.stage_mut(&self.context, raw_bytes(order))?;
+            let raw = kit.stage_mut(&self.context, raw_bytes(order))?;
             each(&order.ranges, part, |raw_at, framed_at| {
                 decode_parts(part, &order.frame[framed_at], &mut raw[raw_at]);
             });
-            desk.upload_ranges(&order.ranges, pool, desk.staged(raw_bytes(order)))?;
+            kit.upload_ranges(&order.ranges, pool, kit.staged(raw_bytes(order)))?;
             return Ok(self.begun(Left::Nothing));
         }
         let pinned = self.pins.find(order.frame.as_ptr(), bytes);
         let (from, address) = match &pinned {
             Some((address, _)) => (&order.frame[..bytes], *address),
             None => {
-                desk.stage_mut(&self.context, bytes)?.copy_from_slice(&order.frame[..bytes]);
-                (desk.staged(bytes), desk.staging.as_ref().map_or(0, Pinned::device_address))
+                kit.stage_mut(&self.context, bytes)?.copy_from_slice(&order.frame[..bytes]);
+                (kit.staged(bytes), kit.staging.as_ref().map_or(0, Pinned::device_address))
             }
         };
         let left = match &means {
-            Means::Kernel(lists) => desk.scatter(&self.kernels, pool, lists, (from, address), order.sum, sum)?,
+            Means::Kernel(lists) => kit.scatter(&self.kernels, pool, lists, (from, address), order.sum, sum)?,
             _ => {
-                desk.upload_ranges(&order.ranges, pool, from)?;
+                kit.upload_ranges(&order.ranges, pool, from)?;
                 Left::Nothing
             }
         };
@@ -331,7 +331,7 @@ impl CudaHand {
     }
 }
 
-impl Desk {
+impl Kit {
     /// Returns staging of at least so many bytes.
     fn stage(&mut self, context: &Arc<Context>, bytes: usize) -> Result<&Pinned, CopyError> {
         if self.staging.as_ref().is_none_or(|staging| staging.len() < bytes) {
@@ -343,7 +343,7 @@ impl Desk {
     /// Returns so many bytes of staging, to be written.
     fn stage_mut(&mut self, context: &Arc<Context>, bytes: usize) -> Result<&mut [u8], CopyError> {
         let first = self.stage(context, bytes)?.as_ptr();
-        // SAFETY: the memory has as many, this thread alone has it, and the desk has no order under way.
+        // SAFETY: the memory has as many, this thread alone has it, and the kit has no order under way.
         Ok(unsafe { std::slice::from_raw_parts_mut(first, bytes) })
     }
 
@@ -360,13 +360,13 @@ impl Desk {
         let behind: &[FramedRange] = if copied == summed { &[] } else { copied };
         let count = summed.len() + behind.len();
         assert!(count <= RANGES_MAX + 1, "the plan keeps to it");
-        // SAFETY: there is room for so many ranges, and the desk's last order has ended.
+        // SAFETY: there is room for so many ranges, and the kit's last order has ended.
         let own = unsafe { std::slice::from_raw_parts_mut(self.lists.as_ptr(), count * RANGE_BYTES) };
         for (to, range) in own.chunks_exact_mut(RANGE_BYTES).zip(summed.iter().chain(behind)) {
             to.as_chunks_mut().0.iter_mut().zip(range.words()).for_each(|(to, word)| *to = word.to_le_bytes());
         }
         let first = self.card_lists.address();
-        // SAFETY: the card's lists are as long, and what is sent stays until the desk's next order.
+        // SAFETY: the card's lists are as long, and what is sent stays until the kit's next order.
         unsafe { self.stream.upload(first, own) }.map_err(lost)?;
         let second = if behind.is_empty() { first } else { first + (summed.len() * RANGE_BYTES) as u64 };
         Ok((first, second))
@@ -405,7 +405,7 @@ impl Desk {
         let is_short = from.len() <= self.scratch.len();
         let frame = if is_short { self.scratch.address() } else { address };
         // SAFETY: the lists were made of an order whose ranges are inside its frame and apart in the pool, where nothing
-        // else uses them. The frame stays as it is until the order's end. The rest is the desk's own.
+        // else uses them. The frame stays as it is until the order's end. The rest is the kit's own.
         unsafe {
             if is_short {
                 self.stream.upload(frame, from).map_err(lost)?;

@@ -2,7 +2,7 @@
 //! that was there, which is pinned in the background.
 
 use cuda::{Context, DriverError, Pinned, Registered};
-use kv_memory::{Frame, Memory};
+use kv_memory::{Frame, HostRange};
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
@@ -32,7 +32,7 @@ pub(super) struct Place {
     len: usize,
     /// Before what it lies in, which must be mapped until it is not pinned any more.
     _pin: Pin,
-    _memory: Option<Arc<dyn Memory>>,
+    _memory: Option<HostRange>,
 }
 
 #[expect(dead_code, reason = "they are dropped, and nothing else")]
@@ -84,11 +84,9 @@ impl Pins {
         Ok(unsafe { Frame::over(first, len, Box::new(listed)) })
     }
 
-    /// Begins to pin host memory, slice by slice. `None`: it is a device's, or the system has no thread for it.
-    pub(super) fn pin(self: &Arc<Self>, name: &str, memory: &Arc<dyn Memory>) -> Option<Box<dyn Send>> {
-        memory.place().host()?;
-        let (pins, stops, name, memory) =
-            (self.clone(), Arc::new(AtomicBool::new(false)), name.to_owned(), memory.clone());
+    /// Begins to pin host memory, slice by slice. `None`: the system has no thread for it.
+    pub(super) fn pin(self: &Arc<Self>, name: &str, memory: HostRange) -> Option<Box<dyn Send>> {
+        let (pins, stops, name) = (self.clone(), Arc::new(AtomicBool::new(false)), name.to_owned());
         let stop = stops.clone();
         let thread = threads::spawn("baton-cuda-pin".to_owned(), move || pins.pin_slices(&name, &memory, &stop));
         let thread = thread.inspect_err(|error| tracing::warn!(%error, "there is no thread that pins memory")).ok()?;
@@ -97,10 +95,10 @@ impl Pins {
 
     /// Pins a memory until it is told to stop, or the driver refuses. Returns where the slices begin.
     #[expect(clippy::disallowed_methods, reason = "the log says how long it takes; no core is told of it")]
-    fn pin_slices(&self, name: &str, memory: &Arc<dyn Memory>, stops: &AtomicBool) -> Vec<usize> {
+    fn pin_slices(&self, name: &str, memory: &HostRange, stops: &AtomicBool) -> Vec<usize> {
         let (mut slices, mut done, begin) = (Vec::new(), 0, Instant::now());
         let (mut told, bytes) = (begin, memory.len());
-        let first = memory.place().host().expect("it is the host's");
+        let first = memory.first().as_ptr();
         while done < bytes && !stops.load(Ordering::Relaxed) {
             let len = SLICE_BYTES.min(bytes - done);
             let at = first.wrapping_add(done);
@@ -134,7 +132,7 @@ impl Pins {
         slices
     }
 
-    fn register(&self, first: *mut u8, len: usize, memory: &Arc<dyn Memory>) -> Result<(), DriverError> {
+    fn register(&self, first: *mut u8, len: usize, memory: &HostRange) -> Result<(), DriverError> {
         let first = NonNull::new(first).expect("the kernel maps nothing at address zero");
         // SAFETY: the range is inside the memory, which the place keeps mapped until it is not pinned any more.
         let registered = unsafe { Registered::new(&self.context, first, len) }?;

@@ -8,7 +8,7 @@ use domain::{
 use engine::cuda::{Card, CudaPool};
 use kv_manager::tiers::{Place, ReadEnd, Slot, Tier, TierRead, TierWrite, WriteEnd, WritePolicy};
 use kv_memory::{
-    Copier, CopyError, CopyOrder, Frame, GuardedMemory, Memory, PoolRange, PrivateMemory, SumOf, checksum,
+    Copier, CopyError, CopyOrder, Frame, GuardedMemory, Memory, PoolRange, PrivateMemory, SumOf, checksum, host_range,
 };
 use proptest::prelude::*;
 use std::ptr::NonNull;
@@ -269,6 +269,25 @@ fn is_direct(fail: &impl Fn(&str), memory: &Arc<PrivateMemory>, at: usize) -> bo
     }
 }
 
+/// How often a test looks whether what happens in the background has happened, and how long it sleeps between.
+const LOOKS_MAX: usize = 12_000;
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    panic!("{what} does not happen");
+}
+
+fn pin(pools: &Pools, memory: &Arc<PrivateMemory>) -> Box<dyn Send> {
+    let range = host_range(&(memory.clone() as Arc<dyn Memory>)).expect("it is the host's");
+    pools.copier().pin("test", range).expect("host memory can be pinned")
+}
+
 #[test]
 fn memory_is_pinned_in_slices_in_the_background_and_copied_to_meanwhile() {
     let _alone = alone();
@@ -278,13 +297,9 @@ fn memory_is_pinned_in_slices_in_the_background_and_copied_to_meanwhile() {
     let places = [64, SLICE - 100, 2 * SLICE + 5];
     let is_whole = |at| there_and_back(&pools, &memory, at).expect("it is sound") == pools.bytes[..record()];
     assert!(!is_direct(&fail, &memory, 64), "nothing is pinned yet");
-    let pins = pools.copier().pin("test", &(memory.clone() as Arc<dyn Memory>)).expect("host memory can be pinned");
+    let pins = pin(&pools, &memory);
     assert!(places.into_iter().all(is_whole), "while it is being pinned");
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    while !is_direct(&fail, &memory, 2 * SLICE + 5) {
-        assert!(std::time::Instant::now() < until, "the last slice is not pinned");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("pinning of the last slice", || is_direct(&fail, &memory, 2 * SLICE + 5));
     assert!(is_direct(&fail, &memory, 64));
     assert!(!is_direct(&fail, &memory, SLICE - 100), "it lies in two slices");
     assert!(places.into_iter().all(is_whole), "pinned");
@@ -301,13 +316,9 @@ fn memory_that_the_driver_refuses_to_pin_is_copied_to_by_a_detour() {
     let memory = Arc::new(PrivateMemory::new(SLICE + (1 << 20)).expect("addresses"));
     // The second slice.
     fail("register@2");
-    let pins = pools.copier().pin("test", &(memory.clone() as Arc<dyn Memory>)).expect("host memory can be pinned");
-    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let pins = pin(&pools, &memory);
     // A fault that is still to come would be taken back here.
-    while !pins_are_over() {
-        assert!(std::time::Instant::now() < until, "the second slice is not refused");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("refusal of the second slice", pins_are_over);
     assert!(is_direct(&fail, &memory, 64));
     assert!(!is_direct(&fail, &memory, SLICE + 64));
     for at in [64, SLICE + 64] {

@@ -3,11 +3,11 @@
 #[cfg(feature = "planted")]
 #[path = "device/faults.rs"]
 mod faults;
-#[path = "device/launches.rs"]
-mod launches;
 #[path = "../../reference/gguf_writer.rs"]
 #[expect(dead_code, reason = "models of these tests have no tokenizer, and some of it is for them")]
 mod gguf_writer;
+#[path = "device/launches.rs"]
+mod launches;
 
 use cuda::kernels::TOP_MAX;
 use domain::plan::{

@@ -20,6 +20,7 @@ pub(crate) struct TestCard {
 
 impl TestCard {
     /// Finds the first card. `None`: there is none, which is said once.
+    #[expect(clippy::disallowed_methods, reason = "the processes of a test look for the libraries where it does")]
     pub(crate) fn find() -> Option<&'static Self> {
         static CARD: OnceLock<Option<TestCard>> = OnceLock::new();
         let find = || match Card::open(0, None) {

@@ -10,7 +10,7 @@ use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport::{Copier, Memory, SealedMemory, Ticket, prefer_node};
+use transport::{Memory, SealedMemory, Ticket, host_range, prefer_node};
 
 /// Bytes that get their pages at once, a multiple of a page. A move waits at most as long as that takes.
 const PAGED_BYTES: usize = 2 << 20;
@@ -57,7 +57,7 @@ impl Slab {
                 Arc::new(memory)
             }
         };
-        let pins = copier.and_then(|copier: Arc<dyn Copier>| copier.pin(&name, &memory));
+        let pins = copier.zip(host_range(&memory)).and_then(|(copier, memory)| copier.pin(&name, memory));
         Ok(Self { _pins: pins, memory, shape, paged: 0 })
     }
 
