@@ -1,4 +1,5 @@
-//! `baton doctor`: what is wrong with this host for computing, and for moving KV fast, line by line, with the command that fixes it.
+//! `baton doctor`: what is wrong with this host for computing, and for moving KV fast, line by line, with the command
+//! that fixes it.
 //!
 //! A check looks at facts of a host ([`host`]) and says what it found ([`finding`]); it changes nothing. Facts can be
 //! recorded and looked at elsewhere. What is deliberately absent: how fast lanes are, which only a transfer tells.

@@ -16,9 +16,9 @@ pub const COPIES_QUEUED_MAX: usize = 256;
 /// Copies between one pool of a device and frames in host memory, and to the pool out of memory of other processes'
 /// devices.
 ///
-/// The two directions do not wait for each other. Within one, orders begin and end in turn, and some may be under way at
-/// the same time. Bytes of the pool that its owner writes meanwhile arrive torn, as the asker expects. No other code, and
-/// no other order, may use ranges that are scattered to, or fetched to.
+/// The two directions do not wait for each other. Within one, orders begin and end in turn, and some may be under way
+/// at the same time. Bytes of the pool that its owner writes meanwhile arrive torn, as the asker expects. No other
+/// code, and no other order, may use ranges that are scattered to, or fetched to.
 pub trait Copier: Send + Sync {
     /// Makes a frame of so many bytes, at least one, as the copier likes them: pinned, if a device reads it. Errors: of
     /// the system.

@@ -14,10 +14,9 @@ use threads::Doing;
 /// What carries out the orders of one direction. It begins them, and waits for the end of each. Some are under way at
 /// once, and are ended in the order in which they began.
 ///
-/// # Safety of the calls
-/// All orders were checked ([`CopyOrder::check`], [`FetchOrder::check`]): their ranges are inside the pool, and the
-/// memory at the other end has room. What was begun is ended before its order is dropped. An order that did not begin is
-/// not ended, and nothing of it is under way any more.
+/// # Safety of the calls All orders were checked ([`CopyOrder::check`], [`FetchOrder::check`]): their ranges are inside
+/// the pool, and the memory at the other end has room. What was begun is ended before its order is dropped. An order
+/// that did not begin is not ended, and nothing of it is under way any more.
 pub trait Hand: Send + 'static {
     /// Orders that are under way at once, at most; 1 where each has happened when it has begun.
     const AT_ONCE: usize;
@@ -35,8 +34,8 @@ pub trait Hand: Send + 'static {
     /// As said of all.
     unsafe fn gather(&mut self, order: &mut CopyOrder, bytes: usize) -> Result<Self::Begun, CopyError>;
 
-    /// Begins to copy so many bytes of the frame to the ranges, if their sum is `sum`, or the order has none. Errors: it
-    /// is not, or it cannot.
+    /// Begins to copy so many bytes of the frame to the ranges, if their sum is `sum`, or the order has none. Errors:
+    /// it is not, or it cannot.
     ///
     /// # Safety
     /// As said of all.
@@ -63,10 +62,10 @@ pub trait Hand: Send + 'static {
 
 /// The device of a pool, for what a copier does on the asker's thread.
 pub trait CopierDevice: Send + Sync + 'static {
-    /// What drives it.
+    /// Returns what drives it.
     fn kind(&self) -> DeviceKind;
 
-    /// Its number.
+    /// Returns its number.
     fn id(&self) -> DeviceId;
 
     /// Makes a frame: [`Copier::frame`].

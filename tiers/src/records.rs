@@ -240,8 +240,8 @@ impl Records {
 ///
 /// # Safety
 ///
-/// The spot has room for so many bytes, and is used by nothing else until the frame is dropped; if it is only scattered,
-/// others may read it.
+/// The spot has room for so many bytes, and is used by nothing else until the frame is dropped; if it is only
+/// scattered, others may read it.
 unsafe fn frame(spot: Spot, len: usize, memory: Box<dyn Send + Sync>) -> Frame {
     let first = NonNull::new(spot.record).expect("a spot is no null");
     // SAFETY: as the caller says.

@@ -1,6 +1,6 @@
 //! Copies between a pool on a card and frames of the host, and to it out of memory of other processes. Each direction
-//! has a thread, and queues of the card beside the steps; orders under way have a queue each, so that what one warp sums
-//! up for one of them does not hold up the others.
+//! has a thread, and queues of the card beside the steps; orders under way have a queue each, so that what one warp
+//! sums up for one of them does not hold up the others.
 //!
 //! The card copies to and from frames that are pinned ([`Pins`]). For others there is staging, which is.
 
@@ -404,8 +404,8 @@ impl Kit {
         };
         let is_short = from.len() <= self.scratch.len();
         let frame = if is_short { self.scratch.address() } else { address };
-        // SAFETY: the lists were made of an order whose ranges are inside its frame and apart in the pool, where nothing
-        // else uses them. The frame stays as it is until the order's end. The rest is the kit's own.
+        // SAFETY: the lists were made of an order whose ranges are inside its frame and apart in the pool, where
+        // nothing else uses them. The frame stays as it is until the order's end. The rest is the kit's own.
         unsafe {
             if is_short {
                 self.stream.upload(frame, from).map_err(lost)?;

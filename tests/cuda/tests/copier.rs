@@ -1,5 +1,5 @@
-//! The copier of a pool on a card: the same bytes and sums as the host's copier, in frames that are pinned, registered or
-//! neither; and the host tier behind it.
+//! The copier of a pool on a card: the same bytes and sums as the host's copier, in frames that are pinned, registered
+//! or neither; and the host tier behind it.
 
 use domain::{
     BlockHash, BlockId, BlockRef, Choice, Dtype, Encoding, Epoch, GroupId, Incarnation, KvGroup, KvKind, KvLayout,

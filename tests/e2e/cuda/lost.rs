@@ -1,5 +1,5 @@
-//! Workers whose card is lost, and workers that are killed, while they answer: the others go on, the texts are the same,
-//! no block stays held, and what comes back is used.
+//! Workers whose card is lost, and workers that are killed, while they answer: the others go on, the texts are the
+//! same, no block stays held, and what comes back is used.
 
 use super::card::{TestCard, model};
 use super::paths::{FAMILY, FLAGS, settled};

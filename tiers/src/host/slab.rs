@@ -112,8 +112,8 @@ impl Slab {
         put
     }
 
-    /// Begins to decode a record from its slot, if it is the right one. Returns what a copier does for it; `None`: it is
-    /// done. Errors: it is not.
+    /// Begins to decode a record from its slot, if it is the right one. Returns what a copier does for it; `None`: it
+    /// is done. Errors: it is not.
     ///
     /// # Safety
     ///
