@@ -4,7 +4,8 @@ mod discovery;
 
 use super::hidden::Hidden;
 use super::origin::Origin;
-use super::tree::{Admin, Config, Device, EncodeKv};
+use super::quantity::BytesOrAuto;
+use super::tree::{Admin, Config, Device, EncodeKv, Kernels};
 use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
@@ -238,6 +239,8 @@ impl Check<'_> {
         self.expect((1..=2).contains(&engine.steps_in_flight), "engine.steps_in_flight", || {
             format!("{} is not 1 or 2: a device runs one step, and one more may wait for it", engine.steps_in_flight)
         });
+        let has_sets = engine.device == Device::Cuda || engine.kernels == Kernels::Exact;
+        self.expect(has_sets, "engine.kernels", || "fast is for engine.device=cuda: no other has it".to_owned());
         let room = engine.running_max.saturating_add(engine.chunk_tokens);
         self.expect(engine.step_tokens_max >= room, "engine.step_tokens_max", || {
             format!(
@@ -414,7 +417,11 @@ fn maxima(config: &Config) -> [(&'static str, i64, i64); 6] {
 
 /// Settings that are at least 1.
 fn positive(config: &Config) -> [(&'static str, u64); 21] {
-    let Config { router, engine, kv, placement, handoff, session, .. } = config;
+    let device_bytes = match config.kv.device_bytes {
+        BytesOrAuto::Auto => 1,
+        BytesOrAuto::Bytes(bytes) => bytes.0,
+    };
+    let Config { router, engine, placement, handoff, session, .. } = config;
     [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
@@ -429,7 +436,7 @@ fn positive(config: &Config) -> [(&'static str, u64); 21] {
         ("engine.chunk_tokens", engine.chunk_tokens.into()),
         ("engine.running_max", engine.running_max.into()),
         ("engine.waiting_max", engine.waiting_max.into()),
-        ("kv.device_bytes", kv.device_bytes.0),
+        ("kv.device_bytes", device_bytes),
         ("placement.attempts_max", placement.attempts_max.into()),
         ("placement.index_blocks_max", placement.index_blocks_max as u64),
         ("handoff.lease_ms", handoff.lease_ms),

@@ -3,8 +3,9 @@
 //! `docs/reference/configuration.md` is generated from the comments here.
 
 use super::hidden::Hidden;
-use super::quantity::{Bytes, Gigabytes};
+use super::quantity::{Bytes, BytesOrAuto, Gigabytes};
 use domain::{Dtype, Encoding};
+use engine::cuda::KernelSet;
 use engine::text::WrittenSpecials;
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
@@ -301,6 +302,10 @@ tree! {
         device: Device = Device::Cpu,
         /// Number of the card, if `engine.device` is `cuda`: 0 is the first that the driver shows.
         card: u32 = 0,
+        /// Kernels of the device `cuda`: `exact`, whose answers do not depend on what else the card computes, or
+        /// `fast`, which may: products in bf16 of more than 16 rows are made by cublasLt. The same text on every path
+        /// is promised for `exact` alone.
+        kernels: Kernels = Kernels::Exact,
         /// Threads of each worker's engine. 0: one per core.
         threads: usize = 0,
         /// Whether each engine thread stays on processors of its own: `auto`, `on` or `off`. `auto` pins if the worker
@@ -336,9 +341,10 @@ tree! {
     /// The KV cache on the device.
     kv: Kv {
         /// Memory of each worker's KV pools, in bytes. Raise it to run more or longer sequences and to keep more cached
-        /// prefixes. Layers with an attention window get what `engine.running_max` sequences need, or an eighth of the
-        /// tokens of the others.
-        device_bytes: Bytes = Bytes(1 << 30),
+        /// prefixes. `auto`: on the device `cuda` what the card has free when the weights are loaded, less a reserve,
+        /// in equal parts for all workers of the process; on `cpu` and `sim` 1GiB. Layers with an attention window get
+        /// what `engine.running_max` sequences need, or an eighth of the tokens of the others.
+        device_bytes: BytesOrAuto = BytesOrAuto::Auto,
         /// Percentage of the pools that prompts leave free for running sequences, at most 90. Raise it if
         /// `baton_preemptions_total` grows.
         reserve_percent: u32 = 5,
@@ -652,6 +658,25 @@ pub(crate) enum Device {
     Sim,
     /// NVIDIA GPUs.
     Cuda,
+}
+
+/// The kernels of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kernels {
+    /// Those whose bits do not depend on other rows.
+    Exact,
+    /// The fastest ones.
+    Fast,
+}
+
+impl From<Kernels> for KernelSet {
+    fn from(kernels: Kernels) -> Self {
+        match kernels {
+            Kernels::Exact => Self::Exact,
+            Kernels::Fast => Self::Fast,
+        }
+    }
 }
 
 /// Whether engine threads stay on processors of their own.

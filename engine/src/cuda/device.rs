@@ -1,21 +1,22 @@
 //! The device.
 
 use super::error::CudaError;
+use super::fast::{Fast, KernelSet, OWN_ROWS_MAX};
 use super::inputs::Fixed;
+use super::leader;
 use super::machine::Machine;
-use super::memory::{OutputPlaces, StepMemory};
+use super::memory::{OutputPlaces, StepBytes, StepMemory, TAIL_BYTES};
 use super::model::{CudaModel, check_shape};
-use super::pool::{self, CudaPool};
+use super::pool::CudaPool;
 use super::progress::PinnedWord;
 use super::step::Engine;
-use super::{copier, leader};
 use crate::check::Checker;
-use crate::device::{Device, DeviceLimits, MaskError, SubmitError};
+use crate::device::{Device, DeviceLimits, MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
 use crate::device_progress::DeviceProgress;
 use crate::layer_places::layer_places;
 use crate::plan_thread::PlanThread;
 use crate::slots::DeviceSlots;
-use cuda::{Stream, StreamPriority};
+use cuda::{BLAS_WORKSPACE_BYTES, Stream, StreamPriority};
 use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{Dtype, KvKind, KvLayout, ProgressWord, StepId};
 use kv_memory::Memory;
@@ -27,35 +28,50 @@ pub struct CudaDevice {
     pools: Vec<Arc<CudaPool>>,
     progress: Arc<DeviceProgress>,
     description: String,
+    set: KernelSet,
 }
 
 impl CudaDevice {
-    /// Makes a device that runs `model`, with pools for the blocks of its limits. Errors: [`CudaError`].
+    /// Makes a device that runs `model` with kernels of the set `exact`, with pools for the blocks of its limits.
+    /// Errors: [`CudaError`].
     pub fn new(model: Arc<CudaModel>, layout: KvLayout, limits: DeviceLimits) -> Result<Self, CudaError> {
+        Self::with_kernels(model, layout, limits, KernelSet::Exact)
+    }
+
+    /// Makes a device as [`Self::new`] does, with kernels of a set. Errors: [`CudaError`].
+    pub fn with_kernels(
+        model: Arc<CudaModel>,
+        layout: KvLayout,
+        limits: DeviceLimits,
+        set: KernelSet,
+    ) -> Result<Self, CudaError> {
         check_config(&model, &layout, &limits)?;
         let card = model.card.clone();
         let stream = Stream::new(&card.context, StreamPriority::High)?;
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
-            let len = layout.record_bytes(group) * blocks as usize;
-            let memory = pool::allocate(&card, len, &stream).map_err(|source| CudaError::Memory {
-                what: "KV blocks",
-                bytes: len,
-                source,
-            })?;
-            let copier = copier::start(&card, &memory, len)?;
-            pools.push(Arc::new(CudaPool::new(&card, memory, len, layout.part(group), copier)));
+            let part = layout.part(group);
+            pools.push(Arc::new(CudaPool::new(&card, blocks as usize, layout.record_bytes(group), part)?));
         }
-        let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
-        let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
-        let fixed = Fixed { attention, windows, vocab: model.spec().vocab };
-        let blocks_max = limits.context_max.div_ceil(layout.block_tokens as usize);
-        let memory = StepMemory::new(&model, &fixed, &limits, blocks_max, &stream)?;
+        let fixed = fixed(&model, &layout)?;
+        let blocks_max = blocks_max(&layout, &limits);
+        let bytes = StepBytes::of(&model, &fixed, &limits, blocks_max);
+        let memory = StepMemory::new(&model, &bytes, &limits, &stream)?;
         let word = Arc::new(PinnedWord::new(&card.context)?);
         let at = word.device_address();
         let progress = Arc::new(DeviceProgress::over(word).map_err(CudaError::Threads)?);
+        let fast = match set {
+            KernelSet::Exact => None,
+            KernelSet::Fast => {
+                Some(Fast::new(&model, &limits, &stream).map_err(|error| CudaError::Fast(error.into()))?)
+            }
+        };
+        let kernels = match &fast {
+            None => "exact kernels, batch-invariant".to_owned(),
+            Some(fast) => format!("fast kernels, with cublasLt {} beyond {OWN_ROWS_MAX} rows", fast.version()),
+        };
         let description = format!(
-            "cuda: {}, exact kernels, batch-invariant, {} weights, {:?} KV in blocks of {} tokens",
+            "cuda: {}, {kernels}, {} weights, {:?} KV in blocks of {} tokens",
             card.describe(),
             model.format,
             layout.dtype,
@@ -74,6 +90,7 @@ impl CudaDevice {
             slots_max: limits.slots_max,
             blocks_max,
             stream,
+            fast,
             model,
         };
         let machine = Machine::new(engine, &limits, progress.word().clone())
@@ -81,8 +98,38 @@ impl CudaDevice {
         let checker = Checker::new(layout, limits, vocab);
         let runs = progress.clone();
         let threads = PlanThread::over(checker, |plans, ends| leader::start(machine, slots, runs, plans, ends));
-        Ok(Self { threads: threads.map_err(CudaError::Threads)?, pools, progress, description })
+        let threads = threads.map_err(CudaError::Threads)?;
+        Ok(Self { threads, pools, progress, description, set })
     }
+
+    /// Returns the bytes of the card's memory that a device of these limits allocates in addition to its pools and the
+    /// weights: what steps compute in, and their lists. Graphs and what the driver keeps are not counted. Errors: the
+    /// kernels cannot do the model's shape.
+    pub fn step_bytes(
+        model: &CudaModel,
+        layout: &KvLayout,
+        limits: &DeviceLimits,
+        set: KernelSet,
+    ) -> Result<u64, CudaError> {
+        let bytes = StepBytes::of(model, &fixed(model, layout)?, limits, blocks_max(layout, limits));
+        let library = match set {
+            KernelSet::Exact => 0,
+            KernelSet::Fast => BLAS_WORKSPACE_BYTES,
+        };
+        Ok((bytes.total() + STEPS_IN_FLIGHT_MAX * TAIL_BYTES + library) as u64)
+    }
+}
+
+/// Returns what is the same in all steps of a model.
+fn fixed(model: &CudaModel, layout: &KvLayout) -> Result<Fixed, CudaError> {
+    let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
+    let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
+    Ok(Fixed { attention, windows, vocab: model.spec().vocab })
+}
+
+/// Returns the blocks of the longest sequence.
+fn blocks_max(layout: &KvLayout, limits: &DeviceLimits) -> usize {
+    limits.context_max.div_ceil(layout.block_tokens as usize)
 }
 
 fn check_config(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<(), CudaError> {
@@ -151,7 +198,7 @@ impl Device for CudaDevice {
     }
 
     fn batch_invariant(&self) -> bool {
-        true
+        self.set == KernelSet::Exact
     }
 
     fn describe(&self) -> String {

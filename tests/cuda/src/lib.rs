@@ -3,6 +3,11 @@
 //! The device is a card, or the emulator where `LD_LIBRARY_PATH` names it (`make test-cuda`). Without either the tests
 //! are skipped, and say so.
 
+pub mod blocks;
+mod emulator;
+
+pub use emulator::{Counted, Emulator, Moved, Traffic, Watch, assert_moves_little};
+
 use cuda::compiler::Compiler;
 use cuda::kernels::Loader;
 use cuda::{Context, DeviceBytes, Driver, Stream, StreamPriority};

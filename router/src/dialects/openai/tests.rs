@@ -9,7 +9,6 @@ use crate::sessions::Service;
 use crate::tests::world::{CONTEXT, EOS, LIMITS, SERVICE, card, tokens};
 use domain::SamplingParams;
 use domain::session::ModelShape;
-use engine::text::SpecialTokens;
 use engine::text::{ChatTemplate, SpecialTokens};
 use proptest::prelude::*;
 use serde_json::{Value, json};
