@@ -92,6 +92,11 @@ pub fn request(bytes: &[u8]) {
     router::fuzzing::request(bytes, &CARD);
 }
 
+/// What models write: calls of tools and reasoning, in every form.
+pub fn output(bytes: &[u8]) {
+    router::fuzzing::output(bytes);
+}
+
 /// What workers say of themselves in a directory.
 pub fn entry(bytes: &[u8]) {
     if let Ok(entry) = Entry::decode(bytes) {

@@ -1,8 +1,9 @@
-//! What a fuzzer feeds here: bodies of requests, as a client may send them.
+//! What a fuzzer feeds here: bodies of requests, as a client may send them, and what models write.
 
 use crate::ModelCard;
 use crate::api::Limits;
 use crate::dialects::{ALL, ask};
+use crate::output::checks::{CHAINS, check_grammar, parse, parser};
 
 /// Parses a body as that of each dialect. What is taken keeps within every limit.
 pub fn request(body: &[u8], card: &ModelCard) {
@@ -18,5 +19,19 @@ pub fn request(body: &[u8], card: &ModelCard) {
             assert!(tokens.saturating_add(prompt.params.max_tokens) <= limits.context_tokens);
             assert!(prompt.tokens.iter().all(|token| *token < card.shape.vocab), "a token that the model has not");
         }
+    }
+}
+
+/// Parses what a model may write, in every form. How it is cut changes nothing, and every call ends.
+pub fn output(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    // The first byte says where to cut.
+    let cut = bytes.first().map_or(0, |&first| usize::from(first) * text.len() / 256);
+    let cut = (0..=cut).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    for (tool_form, reasoning_form, prompt) in CHAINS {
+        let whole = parse(parser(tool_form, reasoning_form, prompt), [&text[..]]);
+        check_grammar(&whole);
+        let halves = parse(parser(tool_form, reasoning_form, prompt), [&text[..cut], &text[cut..]]);
+        assert_eq!(halves, whole, "{tool_form}");
     }
 }

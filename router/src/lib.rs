@@ -16,6 +16,8 @@ pub mod fuzzing;
 mod http;
 mod open_requests;
 mod operated;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the API refuses tools so far"))]
+mod output;
 mod record;
 mod serve;
 mod sessions;
