@@ -22,8 +22,8 @@ static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// How often the file is looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
 
-/// Headers by which clients learn what is left of requests and of tokens, as OpenAI's clients know them: the limit, what
-/// remains, and when it is full again.
+/// Headers by which clients learn what is left of requests and of tokens, as OpenAI's clients know them: the limit,
+/// what remains, and when it is full again.
 pub static RATE_HEADERS: [[HeaderName; 3]; 2] = [
     [
         HeaderName::from_static("x-ratelimit-limit-requests"),

@@ -1,5 +1,5 @@
-//! Answers: from the updates of a request to typed deltas, and on to the bytes that its client gets, whole or as a stream
-//! of events. How they are spelled is a dialect's matter, its [`Writer`]'s.
+//! Answers: from the updates of a request to typed deltas, and on to the bytes that its client gets, whole or as a
+//! stream of events. How they are spelled is a dialect's matter, its [`Writer`]'s.
 //!
 //! What is deliberately absent: sampling and ends by token (the workers' matter), and what becomes of a request.
 
@@ -9,11 +9,11 @@ mod text;
 mod whole;
 mod writer;
 
-pub(crate) use run::{Run, Taken, Waiting};
+pub(crate) use run::{Run, Waiting};
 pub(crate) use stream::events;
 pub(crate) use text::{Delta, Finish, LoggedToken};
-pub(crate) use whole::{Whole, whole};
-pub(crate) use writer::Writer;
+pub(crate) use whole::whole;
+pub(crate) use writer::{Taken, Whole, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! An HTTP request's sequences while their updates come in.
 
 use super::text::{Delta, Finish, SequenceText};
+use super::writer::Taken;
 use crate::access::Access;
 use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
@@ -36,17 +37,6 @@ pub(crate) struct Waiting {
     pub(crate) notes: mpsc::Sender<Note>,
     /// What the log will say of the request, when its answer is over, too.
     pub(crate) _access: Arc<Access>,
-}
-
-/// What a request took, as clients are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken {
-    /// Tokens of its prompts.
-    pub(crate) prompt_tokens: usize,
-    /// Those of them that a cache had.
-    pub(crate) cached_tokens: usize,
-    /// Tokens of its answer.
-    pub(crate) output_tokens: usize,
 }
 
 /// An HTTP request's sequences.

@@ -1,8 +1,8 @@
 //! The answer as a stream of server-sent events. One buffer serves all of them.
 
-use super::run::{Run, Sink, Taken};
+use super::run::{Run, Sink};
 use super::text::{Delta, Finish};
-use super::writer::Writer;
+use super::writer::{Taken, Writer};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
 use std::convert::Infallible;
@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes that the buffer has at first: some events.
 const BUFFER_BYTES: usize = 4096;
 
-/// Returns the events of `run`'s answer, as `writer` writes them. `keepalive`: after so long without an event, something
-/// is sent that keeps the connection alive.
+/// Returns the events of `run`'s answer, as `writer` writes them. `keepalive`: after so long without an event,
+/// something is sent that keeps the connection alive.
 pub(crate) fn events(
     run: Run,
     writer: Box<dyn Writer>,

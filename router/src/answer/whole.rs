@@ -1,20 +1,9 @@
 //! The answer in one piece.
 
-use super::run::{Run, Sink, Taken};
-use super::text::{Delta, Finish, LoggedToken};
-use super::writer::Writer;
+use super::run::{Run, Sink};
+use super::text::{Delta, Finish};
+use super::writer::{Taken, Whole, Writer};
 use crate::error::ApiError;
-
-/// A sequence that is over.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Whole {
-    /// Its text.
-    pub(crate) text: String,
-    /// Where asked for: its tokens.
-    pub(crate) logprobs: Vec<LoggedToken>,
-    /// Why it ended.
-    pub(crate) finish: Finish,
-}
 
 impl Sink for Vec<Whole> {
     fn begin(&mut self, _taken: Taken) {}

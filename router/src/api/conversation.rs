@@ -19,8 +19,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Returns the prompt in tokens. Takes time with its length. Errors name `field`, which holds the messages: the model
-    /// has no template, or its template refuses them.
+    /// Returns the prompt in tokens. Takes time with its length. Errors name `field`, which holds the messages: the
+    /// model has no template, or its template refuses them.
     pub(crate) fn tokens(&self, field: &str, card: &ModelCard) -> Result<Vec<Token>, ApiError> {
         let Some(template) = &card.template else {
             let message = format!("The model '{}' has no chat template; use /v1/completions.", card.name);

@@ -1,5 +1,5 @@
-//! What the requests of all dialects have in common: fields that are checked one by one, limits, the conversation that a
-//! template makes a prompt of, and the request that comes of it.
+//! What the requests of all dialects have in common: fields that are checked one by one, limits, the conversation that
+//! a template makes a prompt of, and the request that comes of it.
 //!
 //! What is deliberately absent: sockets, waiting, how one dialect spells its fields (`dialects`), and the answers
 //! (`answer`).

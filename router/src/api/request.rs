@@ -25,8 +25,8 @@ pub(crate) struct ParsedRequest {
 }
 
 impl ParsedRequest {
-    /// Makes a request of `prompts`, which the client gave in `field`. Errors: one is empty, or longer than `limits` allow
-    /// with what is to be generated.
+    /// Makes a request of `prompts`, which the client gave in `field`. Errors: one is empty, or longer than `limits`
+    /// allow with what is to be generated.
     pub(crate) fn new(
         prompts: Vec<Vec<Token>>,
         options: Options,

@@ -1,4 +1,5 @@
-//! What `/tokenize` and `/detokenize` answer, in vLLM's form: the tokens of a text or of a chat, and the text of tokens.
+//! What `/tokenize` and `/detokenize` answer, in vLLM's form: the tokens of a text or of a chat, and the text of
+//! tokens.
 
 use super::openai::{MESSAGES, conversation};
 use crate::api::{Fields, in_vocabulary, model, typed};
@@ -8,8 +9,8 @@ use domain::Token;
 use engine::text::SpecialTokens;
 use serde_json::{Value, json};
 
-/// Returns the tokens of a body's `prompt` or `messages`, as the model gets them. Takes time with its length. `context`:
-/// the longest that workers serve, if it is known. Errors: what the client has to fix.
+/// Returns the tokens of a body's `prompt` or `messages`, as the model gets them. Takes time with its length.
+/// `context`: the longest that workers serve, if it is known. Errors: what the client has to fix.
 pub(crate) fn tokenize(body: &[u8], card: &ModelCard, context: Option<u32>) -> Result<Value, ApiError> {
     let mut fields = Fields::of_body(body)?;
     named_model(&mut fields, card)?;

@@ -10,11 +10,11 @@
 //!
 //! Source: chat template of deepseek-ai/DeepSeek-R1; section ToolCall of the model card of deepseek-ai/DeepSeek-V3.1.
 
+use super::form::ToolForm;
 use super::held::{Held, at_most};
 use super::json::{Cursor, Stop, ValueEnd};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
-use super::table::ToolForm;
 
 const CALLS: &str = "<｜tool▁calls▁begin｜>";
 const CALL: &str = "<｜tool▁call▁begin｜>";

@@ -8,8 +8,8 @@
 //!
 //! Source: README of NousResearch/Hermes-Function-Calling; chat template of Qwen/Qwen3-8B.
 
+use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
-use super::table::ToolForm;
 
 const FORM: Form = Form { open: "<tool_call>", close: "</tool_call>", between: "", is_certain: true, bare: &[] };
 

@@ -5,8 +5,8 @@
 //! [{"name": "get_weather", "arguments": {"city": "Paris"}}]
 //! ```
 
+use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
-use super::table::ToolForm;
 
 const FORM: Form = Form { open: "```json", close: "```", between: "", is_certain: false, bare: &['{', '['] };
 

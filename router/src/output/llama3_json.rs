@@ -7,8 +7,8 @@
 //! Source: chat template of meta-llama/Llama-3.1-8B-Instruct; "JSON based tool calling" in Meta's prompt format of
 //! Llama 3.1.
 
+use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
-use super::table::ToolForm;
 
 const FORM: Form = Form { open: "<|python_tag|>", close: "", between: ";", is_certain: true, bare: &['{'] };
 

@@ -9,11 +9,11 @@
 //! Source: mistralai/mistral-common, `tokens/tokenizers/instruct.py`; chat template of
 //! mistralai/Mistral-Small-3.2-24B-Instruct-2506.
 
+use super::form::ToolForm;
 use super::held::{Held, at_most, begins_any};
 use super::json::ValueEnd;
 use super::json_calls::{Accept, HEAD_BYTES_MAX, JsonCalls, Step};
 use super::part::{OutputParser, Part, add};
-use super::table::ToolForm;
 
 const CALLS: &str = "[TOOL_CALLS]";
 const CALL_ID: &str = "[CALL_ID]";

@@ -15,6 +15,7 @@ mod chain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod checks;
 mod deepseek;
+mod form;
 mod harmony;
 mod held;
 mod hermes;

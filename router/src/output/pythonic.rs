@@ -8,11 +8,11 @@
 //!
 //! Source: "Zero-shot function calling" in Meta's prompt formats of Llama 3.2 and Llama 4.
 
+use super::form::ToolForm;
 use super::held::{Held, at_most, begins_any};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
 use super::python::{PythonArguments, Read};
-use super::table::ToolForm;
 use super::tools::Tools;
 use std::sync::Arc;
 

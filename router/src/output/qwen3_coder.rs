@@ -12,11 +12,11 @@
 //!
 //! Source: chat template of Qwen/Qwen3-Coder-30B-A3B-Instruct.
 
+use super::form::ToolForm;
 use super::held::{Held, at_most};
 use super::json::{Cursor, Stop, escaped, quoted};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
-use super::table::ToolForm;
 use super::tools::{ArgumentType, Tools};
 use serde_json::Value;
 use std::sync::Arc;
@@ -92,30 +92,7 @@ impl Qwen3Coder {
                 // The marker is text, and what follows may be another.
                 Err(_) => add(out, Part::Text(self.held.take(1))),
             },
-            State::Body { name, is_first } => match body(window) {
-                Ok(Body::Parameter { key, bytes }) => {
-                    self.held.take(bytes);
-                    let comma = if is_first { "" } else { ", " };
-                    add(out, Part::ToolArguments(format!("{comma}{}: ", quoted(&key))));
-                    self.state = match self.tools.argument_type(&name, &key) {
-                        ArgumentType::String => {
-                            add(out, Part::ToolArguments("\"".to_owned()));
-                            State::String { name }
-                        }
-                        kind => State::Value { name, kind },
-                    };
-                }
-                Ok(Body::End { bytes }) => {
-                    self.held.take(bytes);
-                    end(out);
-                    self.state = State::Behind;
-                }
-                Err(Stop::More) if !is_cut => {
-                    self.state = State::Body { name, is_first };
-                    return false;
-                }
-                Err(_) => end(out),
-            },
+            State::Body { name, is_first } => return self.step_body(name, is_first, out),
             State::String { name } => {
                 let argument = |text: String| Part::ToolArguments(escaped(&text));
                 let Some(which) = self.held.pass_until(&PARAMETER_ENDS, argument, out) else {
@@ -126,25 +103,7 @@ impl Qwen3Coder {
                 add(out, Part::ToolArguments("\"".to_owned()));
                 self.state = State::Body { name, is_first: false };
             }
-            State::Value { name, kind } => {
-                let found = PARAMETER_ENDS.iter().filter_map(|end| window.find(end).map(|at| (at, end.len()))).min();
-                match found {
-                    Some((bytes, end)) => {
-                        add(out, Part::ToolArguments(value(&self.held.take(bytes), kind)));
-                        self.held.take(end);
-                        self.state = State::Body { name, is_first: false };
-                    }
-                    // What is too long to wait for is a string.
-                    None if is_cut => {
-                        add(out, Part::ToolArguments("\"".to_owned()));
-                        self.state = State::String { name };
-                    }
-                    None => {
-                        self.state = State::Value { name, kind };
-                        return false;
-                    }
-                }
-            }
+            State::Value { name, kind } => return self.step_value(name, kind, out),
             State::Behind => {
                 let mut cursor = Cursor::new(window);
                 match cursor.word(CALL_END) {
@@ -158,6 +117,61 @@ impl Qwen3Coder {
                     }
                     Err(_) => {}
                 }
+            }
+        }
+        true
+    }
+
+    /// Takes the next argument of a call of the tool `name`, or its end. Returns whether there may be more to do.
+    fn step_body(&mut self, name: String, is_first: bool, out: &mut Vec<Part>) -> bool {
+        let window = at_most(self.held.text(), HEAD_BYTES_MAX);
+        let is_cut = window.len() < self.held.text().len();
+        match body(window) {
+            Ok(Body::Parameter { key, bytes }) => {
+                self.held.take(bytes);
+                let comma = if is_first { "" } else { ", " };
+                add(out, Part::ToolArguments(format!("{comma}{}: ", quoted(&key))));
+                self.state = match self.tools.argument_type(&name, &key) {
+                    ArgumentType::String => {
+                        add(out, Part::ToolArguments("\"".to_owned()));
+                        State::String { name }
+                    }
+                    kind => State::Value { name, kind },
+                };
+            }
+            Ok(Body::End { bytes }) => {
+                self.held.take(bytes);
+                end(out);
+                self.state = State::Behind;
+            }
+            Err(Stop::More) if !is_cut => {
+                self.state = State::Body { name, is_first };
+                return false;
+            }
+            Err(_) => end(out),
+        }
+        true
+    }
+
+    /// Waits for the end of a value of the tool `name`, which decides what it is. Returns whether there may be more to do.
+    fn step_value(&mut self, name: String, kind: ArgumentType, out: &mut Vec<Part>) -> bool {
+        let window = at_most(self.held.text(), HEAD_BYTES_MAX);
+        let is_cut = window.len() < self.held.text().len();
+        let found = PARAMETER_ENDS.iter().filter_map(|end| window.find(end).map(|at| (at, end.len()))).min();
+        match found {
+            Some((bytes, end)) => {
+                add(out, Part::ToolArguments(value(&self.held.take(bytes), kind)));
+                self.held.take(end);
+                self.state = State::Body { name, is_first: false };
+            }
+            // What is too long to wait for is a string.
+            None if is_cut => {
+                add(out, Part::ToolArguments("\"".to_owned()));
+                self.state = State::String { name };
+            }
+            None => {
+                self.state = State::Value { name, kind };
+                return false;
             }
         }
         true

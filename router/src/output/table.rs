@@ -1,6 +1,7 @@
 //! All forms of output, and which of them a model has.
 
 use super::chain::Chain;
+use super::form::{Template, ToolForm};
 use super::harmony::{self, Harmony};
 use super::part::OutputParser;
 use super::thinking::{Markers, Thinking};
@@ -14,30 +15,6 @@ const HARMONY: &str = "harmony";
 const AUTO: &str = "auto";
 /// Name that means no form.
 const NONE: &str = "none";
-
-/// A form of calls of tools.
-pub(super) struct ToolForm {
-    /// Its name in settings.
-    pub(super) name: &'static str,
-    /// Its markers that models have as special tokens. The text that is parsed has to show them, and no others.
-    pub(super) markers: &'static [&'static str],
-    /// Returns whether a chat template shows it.
-    pub(super) is_in: fn(&dyn Template) -> bool,
-    /// Makes its parser, for a request that offers these tools.
-    pub(super) parser: fn(Arc<Tools>) -> Box<dyn OutputParser>,
-}
-
-/// The text of a chat template.
-pub(crate) trait Template {
-    /// Returns whether `text` is in it.
-    fn has(&self, text: &str) -> bool;
-}
-
-impl Template for &str {
-    fn has(&self, text: &str) -> bool {
-        self.contains(text)
-    }
-}
 
 /// Forms of calls. Where a template shows several, the first counts.
 const TOOL_FORMS: [ToolForm; 8] = [

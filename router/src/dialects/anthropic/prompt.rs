@@ -41,8 +41,8 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Prompt, 
     Ok(Prompt { tokens, goes_on })
 }
 
-/// Returns how many tokens the prompt of a body has, as `POST /v1/messages/count_tokens` answers it. Takes time with the
-/// length of the body. Errors: what the client has to fix.
+/// Returns how many tokens the prompt of a body has, as `POST /v1/messages/count_tokens` answers it. Takes time with
+/// the length of the body. Errors: what the client has to fix.
 pub(crate) fn count_tokens(body: &[u8], card: &ModelCard) -> Result<Value, ApiError> {
     let mut fields = Fields::of_body(body)?;
     let prompt = take(&mut fields, card)?;

@@ -164,7 +164,8 @@ fn logprobs(fields: &mut Fields<'_>) -> Result<Option<u32>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u32))
 }
 
-/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string, and `name` where it is given.
+/// Returns the messages as a template takes them: `{"role", "content"}`, content as a string, and `name` where it is
+/// given.
 fn messages(raw: &RawValue) -> Result<Vec<Value>, ApiError> {
     let raws: Vec<&RawValue> = typed(raw, MESSAGES, "an array of messages")?;
     if raws.is_empty() {
