@@ -153,7 +153,8 @@ impl Qwen3Coder {
         true
     }
 
-    /// Waits for the end of a value of the tool `name`, which decides what it is. Returns whether there may be more to do.
+    /// Waits for the end of a value of the tool `name`, which decides what it is. Returns whether there may be more to
+    /// do.
     fn step_value(&mut self, name: String, kind: ArgumentType, out: &mut Vec<Part>) -> bool {
         let window = at_most(self.held.text(), HEAD_BYTES_MAX);
         let is_cut = window.len() < self.held.text().len();
