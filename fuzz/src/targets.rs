@@ -83,6 +83,7 @@ pub fn request(bytes: &[u8]) {
             created: 0,
             tokenizer: Tokenizer::open(model).expect("the bundled tokenizer"),
             template: ChatTemplate::open(model).expect("the bundled template"),
+            forms: router::OutputForms::of("hermes", "think", None).expect("they are known"),
             specials: WrittenSpecials::Text,
             sampling: domain::SamplingParams::default(),
             eos: vec![0],

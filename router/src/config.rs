@@ -1,5 +1,6 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
+use crate::output::OutputForms;
 use admin::{Browsers, Settings};
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
@@ -83,6 +84,8 @@ pub struct ModelCard {
     pub tokenizer: Tokenizer,
     /// Its chat template; without one, chats are refused.
     pub template: Option<ChatTemplate>,
+    /// What its output is made of.
+    pub forms: OutputForms,
     /// What special tokens are that the messages of a chat name.
     pub specials: WrittenSpecials,
     /// What a request is sampled by where it does not say.

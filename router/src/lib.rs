@@ -16,7 +16,6 @@ pub mod fuzzing;
 mod http;
 mod open_requests;
 mod operated;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the API refuses tools so far"))]
 mod output;
 mod record;
 mod serve;
@@ -27,6 +26,7 @@ pub use admin::{Browsers, Reach};
 pub use config::{ModelCard, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;
+pub use output::{OutputForms, UnknownForm};
 pub use serve::{Listeners, keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, FROM_WORKER_BYTES_MAX, Sessions, TO_WORKER_BYTES_MAX};
 

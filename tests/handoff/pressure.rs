@@ -219,6 +219,7 @@ fn card(shape: ModelShape) -> ModelCard {
         created: 0,
         tokenizer: tokenizer(),
         template: None,
+        forms: router::OutputForms::default(),
         specials: engine::text::WrittenSpecials::Text,
         sampling: SamplingParams::default(),
         eos: Vec::new(),

@@ -177,6 +177,11 @@ impl ChatTemplate {
         if end == PromptEnd::OpenMessage { until_mark(text).ok_or(TemplateError::NoOpenEnd) } else { Ok(text) }
     }
 
+    /// Returns whether one of the model's templates has `text` in its source.
+    pub fn has(&self, text: &str) -> bool {
+        self.environment.templates().any(|(_, template)| template.source().contains(text))
+    }
+
     /// From templates by name, and special tokens by name.
     fn build(templates: Vec<(String, String)>, special: Map<String, Value>) -> Result<Self, InvalidTemplate> {
         let mut environment = Environment::new();

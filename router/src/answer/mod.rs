@@ -3,17 +3,19 @@
 //!
 //! What is deliberately absent: sampling and ends by token (the workers' matter), and what becomes of a request.
 
+mod delta;
 mod run;
+mod sequence;
 mod stream;
 mod text;
 mod whole;
 mod writer;
 
+pub(crate) use delta::{Delta, Finish, LoggedToken, Taken, Whole};
 pub(crate) use run::{Run, Waiting};
 pub(crate) use stream::events;
-pub(crate) use text::{Delta, Finish, LoggedToken};
 pub(crate) use whole::whole;
-pub(crate) use writer::{Taken, Whole, Writer};
+pub(crate) use writer::Writer;
 
 #[cfg(test)]
 mod tests;

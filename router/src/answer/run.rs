@@ -1,7 +1,8 @@
 //! An HTTP request's sequences while their updates come in.
 
-use super::text::{Delta, Finish, SequenceText};
-use super::writer::Taken;
+use super::delta::{Delta, Finish, Taken};
+use super::sequence::Sequence;
+use super::text::SequenceText;
 use crate::access::Access;
 use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
@@ -60,12 +61,6 @@ pub(crate) struct Run {
     stopped: Vec<usize>,
 }
 
-#[derive(Debug)]
-struct Sequence {
-    text: SequenceText,
-    finished: bool,
-}
-
 impl Run {
     /// Begins the run of `ask`, which `waiting` waits for, by `admission`.
     pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting, admission: Admission) -> Self {
@@ -73,11 +68,12 @@ impl Run {
         let mut sequences = Vec::with_capacity(ask.sequences());
         for prompt in &ask.prompts {
             let before = if ask.options.goes_on { &prompt.tokens[..] } else { &[] };
-            let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, ask.options.special_tokens);
+            let options = &ask.options;
+            let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, options.special_tokens.clone());
             for _ in 0..choices {
-                let stops = ask.options.stops.clone();
-                let text = SequenceText::new(detokenizer.clone(), stops, prompt.params.clone());
-                sequences.push(Sequence { text, finished: false });
+                let text = SequenceText::new(detokenizer.clone(), options.stops.clone(), prompt.params.clone());
+                let parser = options.output.as_ref().and_then(|output| output.parser(&prompt.tokens, card));
+                sequences.push(Sequence::new(text, parser, options.output.as_ref().is_some_and(|it| it.one_call)));
             }
         }
         Self {
@@ -109,7 +105,8 @@ impl Run {
         Taken {
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
-            output_tokens: self.sequences.iter().map(|sequence| sequence.text.tokens() as usize).sum(),
+            output_tokens: self.sequences.iter().map(Sequence::tokens).sum(),
+            reasoning_tokens: self.sequences.iter().map(Sequence::reasoning_tokens).sum(),
         }
     }
 
@@ -173,26 +170,24 @@ impl Run {
             Update::Token { sequence: at, token, logprobs, cached_tokens } => {
                 self.begin(cached_tokens, sink);
                 let sequence = &mut self.sequences[at];
-                // What comes after a stop string, until the workers know of it.
-                if !sequence.finished {
-                    let delta = sequence.text.push(token, logprobs);
-                    match delta.stopped {
-                        Some(stop) => {
-                            self.stopped.push(at);
-                            self.finish(at, &delta, Finish::StopString(stop), sink);
-                        }
-                        None => show(at, &delta, sink),
+                // What comes after the end, until the workers know of it, is not shown.
+                if !sequence.is_over {
+                    let (delta, end) = sequence.push(token, logprobs);
+                    show(at, &delta, sink);
+                    if let Some(end) = end {
+                        self.stopped.push(at);
+                        sink.finish(at, end);
                     }
                 }
                 Ok(())
             }
             Update::SequenceEnd { sequence: at, end } => {
                 self.begin(0, sink);
-                if !self.sequences[at].finished {
-                    let delta = self.sequences[at].text.finish();
+                if !self.sequences[at].is_over {
                     let ended = if end.finish == domain::Finish::Length { Finish::Length } else { Finish::Stop };
-                    let finish = delta.stopped.map_or(ended, Finish::StopString);
-                    self.finish(at, &delta, finish, sink);
+                    let (delta, finish) = self.sequences[at].finish(ended);
+                    show(at, &delta, sink);
+                    sink.finish(at, finish);
                 }
                 Ok(())
             }
@@ -211,17 +206,11 @@ impl Run {
             sink.begin(Taken { cached_tokens: cached_tokens as usize, ..self.taken() });
         }
     }
-
-    fn finish(&mut self, at: usize, delta: &Delta, finish: Finish, sink: &mut impl Sink) {
-        self.sequences[at].finished = true;
-        show(at, delta, sink);
-        sink.finish(at, finish);
-    }
 }
 
 /// Passes on what can be shown, if there is something.
 fn show(at: usize, delta: &Delta, sink: &mut impl Sink) {
-    if !delta.text.is_empty() || !delta.logprobs.is_empty() {
+    if !delta.parts.is_empty() || !delta.logprobs.is_empty() {
         sink.delta(at, delta);
     }
 }

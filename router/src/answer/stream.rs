@@ -1,8 +1,8 @@
 //! The answer as a stream of server-sent events. One buffer serves all of them.
 
+use super::delta::{Delta, Finish, Taken};
 use super::run::{Run, Sink};
-use super::text::{Delta, Finish};
-use super::writer::{Taken, Writer};
+use super::writer::Writer;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, Stream};
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
 //! Text of a sequence against the text of all its tokens at once; and streams that have nothing to say.
 
-use super::text::{Delta, SequenceText};
+use super::text::{Piece, SequenceText};
 use super::{Run, Waiting, events};
 use crate::access::Access;
 use crate::api::Limits;
@@ -29,7 +29,7 @@ fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
 }
 
 /// All deltas of a sequence of `tokens`, up to a stop string or the end.
-fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Delta> {
+fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Piece> {
     let mut deltas = Vec::new();
     for &token in tokens {
         deltas.push(sequence.push(token, Some(TokenLogprobs { logprob: -1.0, top: Vec::new() })));
@@ -41,12 +41,12 @@ fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Delta> {
     deltas
 }
 
-fn text(deltas: &[Delta]) -> String {
+fn text(deltas: &[Piece]) -> String {
     deltas.iter().map(|delta| delta.text.as_str()).collect()
 }
 
 /// `(token, characters before it)` of all log probabilities.
-fn logged(deltas: &[Delta]) -> Vec<(Token, usize)> {
+fn logged(deltas: &[Piece]) -> Vec<(Token, usize)> {
     deltas.iter().flat_map(|delta| &delta.logprobs).map(|logged| (logged.token, logged.offset_chars)).collect()
 }
 

@@ -1,30 +1,8 @@
 //! What a dialect makes of an answer.
 
-use super::text::{Delta, Finish, LoggedToken};
+use super::delta::{Delta, Finish, Taken, Whole};
 use crate::error::ApiError;
 use bytes::BytesMut;
-
-/// What a request took, as clients are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken {
-    /// Tokens of its prompts.
-    pub(crate) prompt_tokens: usize,
-    /// Those of them that a cache had.
-    pub(crate) cached_tokens: usize,
-    /// Tokens of its answer.
-    pub(crate) output_tokens: usize,
-}
-
-/// A sequence that is over.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Whole {
-    /// Its text.
-    pub(crate) text: String,
-    /// Where asked for: its tokens.
-    pub(crate) logprobs: Vec<LoggedToken>,
-    /// Why it ended.
-    pub(crate) finish: Finish,
-}
 
 /// Writes one answer: as events, in the order of the methods, or whole.
 pub(crate) trait Writer: Send + Sync {

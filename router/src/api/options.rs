@@ -3,14 +3,19 @@
 use super::fields::{Fields, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
+use crate::output::{OutputParser, Tools};
 use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// Most stop strings of a request.
 const STOPS_MAX: usize = 16;
 /// Longest stop string in bytes.
 const STOP_BYTES_MAX: usize = 1024;
+
+/// Tokens of a prompt's end that may say what its answer begins inside of.
+const PROMPT_END_TOKENS: usize = 16;
 
 /// What a request asks for besides its prompt.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,8 +36,38 @@ pub(crate) struct Options {
     pub(crate) include_usage: bool,
     /// Whether special tokens are part of the answer's text.
     pub(crate) special_tokens: SpecialTokens,
+    /// What tells reasoning and calls from text; `None`: all is text.
+    pub(crate) output: Option<Output>,
     /// The answer's text goes on with that of the prompt, rather than begin a text.
     pub(crate) goes_on: bool,
+}
+
+/// How the text of an answer is taken apart.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Output {
+    /// The tools that the model may call.
+    pub(crate) tools: Option<Arc<Tools>>,
+    /// The answer ends with its first call.
+    pub(crate) one_call: bool,
+}
+
+impl Output {
+    /// Shows the markers that are special tokens to what takes the answer apart, unless `special_tokens` shows all.
+    pub(crate) fn shows_in(&self, special_tokens: &mut SpecialTokens, card: &ModelCard) {
+        let names = card.forms.markers(self.tools.is_some());
+        let tokens = names.into_iter().filter_map(|name| card.tokenizer.token_id(name));
+        let markers: Vec<Token> = tokens.filter(|&token| card.tokenizer.is_special(token)).collect();
+        if *special_tokens == SpecialTokens::Hidden && !markers.is_empty() {
+            *special_tokens = SpecialTokens::Some(markers.into());
+        }
+    }
+
+    /// Begins to take the answer to `prompt` apart; `None`: all is text.
+    pub(crate) fn parser(&self, prompt: &[Token], card: &ModelCard) -> Option<Box<dyn OutputParser>> {
+        let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+        let end = card.tokenizer.decode(end, SpecialTokens::Shown);
+        card.forms.parser(&end, self.tools.clone())
+    }
 }
 
 /// Takes an integer that is at least `least` and fits 32 bits.

@@ -16,7 +16,7 @@ pub(crate) fn tokenize(body: &[u8], card: &ModelCard, context: Option<u32>) -> R
     named_model(&mut fields, card)?;
     let with_texts = fields.flag("return_token_strs")?.unwrap_or(false);
     let tokens = if fields.has(MESSAGES) {
-        let conversation = conversation(&mut fields)?;
+        let (conversation, _) = conversation(&mut fields, card)?;
         // A template writes the special tokens itself.
         fields.neutral("add_special_tokens", &[json!(false)])?;
         fields.finish()?;

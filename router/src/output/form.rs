@@ -2,6 +2,7 @@
 
 use super::part::OutputParser;
 use super::tools::Tools;
+use engine::text::ChatTemplate;
 use std::sync::Arc;
 
 /// A form of calls of tools.
@@ -22,6 +23,13 @@ pub(crate) trait Template {
     fn has(&self, text: &str) -> bool;
 }
 
+impl Template for ChatTemplate {
+    fn has(&self, text: &str) -> bool {
+        self.has(text)
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
 impl Template for &str {
     fn has(&self, text: &str) -> bool {
         self.contains(text)

@@ -19,8 +19,11 @@ const CALLS: &str = "[TOOL_CALLS]";
 const CALL_ID: &str = "[CALL_ID]";
 const ARGUMENTS: &str = "[ARGS]";
 
+/// Name of the form.
+pub(super) const NAME: &str = "mistral";
+
 pub(super) const MISTRAL: ToolForm = ToolForm {
-    name: "mistral",
+    name: NAME,
     markers: &[CALLS, CALL_ID, ARGUMENTS],
     is_in: |template| template.has(CALLS),
     parser: |_| Box::new(Mistral::default()),

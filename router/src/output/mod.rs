@@ -33,8 +33,8 @@ mod table;
 mod thinking;
 mod tools;
 
-pub(crate) use part::{OutputParser, Part};
-pub(crate) use table::OutputForms;
+pub(crate) use part::{OutputParser, Part, add};
+pub use table::{OutputForms, UnknownForm};
 pub(crate) use tools::Tools;
 
 #[cfg(test)]

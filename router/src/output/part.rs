@@ -30,7 +30,7 @@ pub(crate) trait OutputParser: Send + Debug {
 }
 
 /// Adds `part` to `out`. It is joined to a last part of the same kind; an empty one is left out.
-pub(super) fn add(out: &mut Vec<Part>, part: Part) {
+pub(crate) fn add(out: &mut Vec<Part>, part: Part) {
     match (out.last_mut(), &part) {
         (_, Part::Text(more) | Part::Reasoning(more) | Part::ToolArguments(more)) if more.is_empty() => {}
         (Some(Part::Text(last)), Part::Text(more))

@@ -7,6 +7,8 @@ use super::part::OutputParser;
 use super::thinking::{Markers, Thinking};
 use super::tools::Tools;
 use super::{deepseek, hermes, json_text, llama3_json, mistral, pythonic, qwen3_coder};
+use engine::text::ChatTemplate;
+use std::fmt;
 use std::sync::Arc;
 
 /// Name of the form that is one of reasoning and of calls.
@@ -15,6 +17,15 @@ const HARMONY: &str = "harmony";
 const AUTO: &str = "auto";
 /// Name that means no form.
 const NONE: &str = "none";
+
+/// A model without a template.
+struct NoTemplate;
+
+impl Template for NoTemplate {
+    fn has(&self, _text: &str) -> bool {
+        false
+    }
+}
 
 /// Forms of calls. Where a template shows several, the first counts.
 const TOOL_FORMS: [ToolForm; 8] = [
@@ -38,10 +49,23 @@ const REASONING_FORMS: [(&str, &str, &str); 2] = [("think", "<think>", "</think>
 
 /// The forms of a model's output.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct OutputForms {
+pub struct OutputForms {
     /// Index in [`TOOL_FORMS`].
     tools: Option<usize>,
     reasoning: Option<Reasoning>,
+}
+
+/// Names both forms, as the settings do.
+impl fmt::Display for OutputForms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tools = self.tools.map_or(NONE, |form| TOOL_FORMS[form].name);
+        write!(f, "tool calls: {tools}, reasoning: ")?;
+        match &self.reasoning {
+            None => f.write_str(NONE),
+            Some(Reasoning::Harmony) => f.write_str(HARMONY),
+            Some(Reasoning::Marked(Markers { open, close })) => write!(f, "{open} {close}"),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +76,7 @@ enum Reasoning {
 
 /// Why there is no such form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum UnknownForm {
+pub enum UnknownForm {
     /// No form of calls has this name.
     #[error("no tool parser is named {name:?}; there are auto, none, {}", tool_names().join(", "))]
     Tools {
@@ -81,7 +105,16 @@ pub(crate) fn reasoning_names() -> Vec<&'static str> {
 }
 
 impl OutputForms {
-    /// Returns the forms that the settings name. `auto` is what `template` shows; `none` is none.
+    /// Returns the forms that the settings name. `auto` is what `template` shows, and none without a template; `none` is
+    /// none. Errors: no form has this name.
+    pub fn of(tools: &str, reasoning: &str, template: Option<&ChatTemplate>) -> Result<Self, UnknownForm> {
+        match template {
+            Some(template) => Self::find(tools, reasoning, template),
+            None => Self::find(tools, reasoning, &NoTemplate),
+        }
+    }
+
+    /// Does what [`Self::of`] says.
     pub(crate) fn find(tools: &str, reasoning: &str, template: &dyn Template) -> Result<Self, UnknownForm> {
         let tools = match tools {
             AUTO => TOOL_FORMS.iter().position(|form| (form.is_in)(template)),
@@ -110,6 +143,16 @@ impl OutputForms {
             },
         };
         Ok(Self { tools, reasoning })
+    }
+
+    /// Returns whether calls have to have ids of nine letters and digits, which templates of Mistral ask for.
+    pub(crate) fn has_short_ids(&self) -> bool {
+        self.tools.is_some_and(|form| TOOL_FORMS[form].name == mistral::NAME)
+    }
+
+    /// Returns whether the model has a form of reasoning.
+    pub(crate) fn has_reasoning(&self) -> bool {
+        self.reasoning.is_some()
     }
 
     /// Returns whether the model has a form of calls.

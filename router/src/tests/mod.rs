@@ -13,4 +13,5 @@ mod messages;
 mod operators;
 mod refusals;
 mod strangers;
+mod tools;
 pub(crate) mod world;

@@ -1,7 +1,10 @@
 //! Anthropic's API: messages, and how many tokens they have.
 
+mod blocks;
+mod message_writer;
 mod messages;
 mod prompt;
+mod tools;
 
 pub(crate) use messages::Messages;
 pub(crate) use prompt::count_tokens;

@@ -1,6 +1,8 @@
-//! The fields that make the prompt of messages: `system`, `messages`, and what hangs on them.
+//! The fields that make the prompt of messages: `system`, `messages`, `tools`, and what hangs on them.
 
-use crate::api::{Conversation, Fields, model, sort, typed};
+use super::blocks::{cache_control, message, text};
+use super::tools;
+use crate::api::{Conversation, Fields, Output, model, set_thinking, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
@@ -10,13 +12,14 @@ use serde_json::{Map, Value, json};
 
 /// The field that holds the prompt.
 pub(super) const MESSAGES: &str = "messages";
-/// How long a cached prefix may be asked to stay.
-const TTLS: [&str; 2] = ["5m", "1h"];
 
-/// A prompt, and whether the answer goes on with the text of its last message.
+/// A prompt, and what its answer is.
 pub(super) struct Prompt {
     pub(super) tokens: Vec<Token>,
+    /// The answer goes on with the text of the last message.
     pub(super) goes_on: bool,
+    /// What tells reasoning and calls from text.
+    pub(super) output: Output,
 }
 
 /// Takes the fields that make the prompt, and makes it. Errors: what the client has to fix.
@@ -31,14 +34,17 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Prompt, 
         return Err(ApiError::field(MESSAGES, "'messages' is empty; there must be at least one message."));
     }
     for (at, raw) in raws.iter().enumerate() {
-        messages.push(message(raw, &format!("{MESSAGES}[{at}]"))?);
+        message(raw, &format!("{MESSAGES}[{at}]"), &mut messages)?;
     }
+    let mut variables = Map::new();
+    let output = tools::take(fields, &mut variables, card)?;
+    thinking(fields, &mut variables, card)?;
     refuse_unsupported(fields)?;
     // A last message of the assistant is the beginning of the answer.
     let goes_on = messages.last().is_some_and(|last| last["role"] == "assistant");
     let end = if goes_on { PromptEnd::OpenMessage } else { PromptEnd::Answer };
-    let tokens = Conversation { messages, end, variables: Map::new() }.tokens(MESSAGES, card)?;
-    Ok(Prompt { tokens, goes_on })
+    let tokens = Conversation { messages, end, variables }.tokens(MESSAGES, card)?;
+    Ok(Prompt { tokens, goes_on, output })
 }
 
 /// Returns how many tokens the prompt of a body has, as `POST /v1/messages/count_tokens` answers it. Takes time with
@@ -50,70 +56,42 @@ pub(crate) fn count_tokens(body: &[u8], card: &ModelCard) -> Result<Value, ApiEr
     Ok(json!({ "input_tokens": prompt.tokens.len() }))
 }
 
-/// Refuses tools, thinking, and what else a text-only model without them cannot do.
-fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    for list in ["tools", "mcp_servers"] {
-        fields.neutral(list, &[json!([])])?;
+/// Takes `thinking`: whether the model is to think, where its template asks. How much it thinks, nobody bounds.
+fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &ModelCard) -> Result<(), ApiError> {
+    const THINKING: &str = "thinking";
+    /// Fewest tokens that a budget may have.
+    const BUDGET_MIN: i64 = 1024;
+    let Some(raw) = fields.raw(THINKING) else { return Ok(()) };
+    let mut thinking = Fields::of_field(raw, THINKING)?;
+    let kind = thinking.string("type")?.ok_or_else(|| ApiError::missing("thinking.type"))?;
+    let thinks = match kind.as_str() {
+        "enabled" => {
+            let budget = thinking.integer("budget_tokens", BUDGET_MIN..=i64::from(u32::MAX))?;
+            budget.ok_or_else(|| ApiError::missing("thinking.budget_tokens")).map(|_| true)?
+        }
+        "adaptive" => true,
+        "disabled" => false,
+        _ => {
+            let message = format!("'thinking.type' is '{kind}'; it must be enabled, adaptive or disabled.");
+            return Err(ApiError::field("thinking.type", message));
+        }
+    };
+    thinking.neutral("display", &[json!("summarized")])?;
+    thinking.finish()?;
+    let switches = set_thinking(variables, thinks, card);
+    // A model that always thinks does what is asked, and one that never does, too.
+    if switches || thinks == card.forms.has_reasoning() || !thinks {
+        return Ok(());
     }
-    fields.neutral("tool_choice", &[json!({ "type": "none" })])?;
-    fields.neutral("thinking", &[json!({ "type": "disabled" })])?;
+    let message = format!("'{THINKING}': the chat template of '{}' shows no reasoning.", card.name);
+    Err(ApiError::unsupported(THINKING, message))
+}
+
+/// Refuses what a text-only model on its own cannot do.
+fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    fields.neutral("mcp_servers", &[json!([])])?;
     for field in ["container", "context_management", "output_config", "output_format"] {
         fields.neutral(field, &[])?;
     }
     cache_control(fields)
-}
-
-/// Returns a message as a template takes it.
-fn message(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
-    let mut fields = Fields::of_field(raw, name)?;
-    let role = fields.string("role")?.ok_or_else(|| ApiError::missing(&fields.name("role")))?;
-    if !["user", "assistant", "system"].contains(&role.as_str()) {
-        let field = fields.name("role");
-        return Err(ApiError::field(&field, format!("'{field}' is '{role}'; it must be user or assistant.")));
-    }
-    let content = text(fields.required("content")?, &fields.name("content"))?;
-    fields.finish()?;
-    Ok(json!({ "role": role, "content": content }))
-}
-
-/// Reads a text: a string, or blocks of the type `text`, one after the other.
-fn text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
-    match raw.get().as_bytes()[0] {
-        b'"' => typed(raw, name, "a string"),
-        b'[' => {
-            let blocks: Vec<&RawValue> = typed(raw, name, "an array of blocks")?;
-            let texts = blocks.iter().enumerate().map(|(at, raw)| block(raw, &format!("{name}[{at}]")));
-            texts.collect()
-        }
-        _ => Err(ApiError::field_type(
-            name,
-            format!("'{name}' must be a string or an array of blocks, not {}.", sort(raw)),
-        )),
-    }
-}
-
-/// Reads the text of a block.
-fn block(raw: &RawValue, name: &str) -> Result<String, ApiError> {
-    let mut block = Fields::of_field(raw, name)?;
-    let kind = block.string("type")?.ok_or_else(|| ApiError::missing(&block.name("type")))?;
-    if kind != "text" {
-        let message = format!("'{name}' is a block of type '{kind}'; this service takes text only.");
-        return Err(ApiError::unsupported(name, message));
-    }
-    let text = block.string("text")?.ok_or_else(|| ApiError::missing(&block.name("text")))?;
-    cache_control(&mut block)?;
-    block.neutral("citations", &[json!([]), json!({ "enabled": false })])?;
-    block.finish()?;
-    Ok(text)
-}
-
-/// Checks a hint that a prefix will come again. Every prefix is cached here, hinted at or not.
-fn cache_control(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    const FIELD: &str = "cache_control";
-    let name = fields.name(FIELD);
-    let Some(raw) = fields.raw(FIELD) else { return Ok(()) };
-    let mut inner = Fields::of_field(raw, &name)?;
-    inner.neutral("type", &[json!("ephemeral")])?;
-    inner.neutral("ttl", &TTLS.map(Value::from))?;
-    inner.finish()
 }

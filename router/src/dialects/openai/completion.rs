@@ -3,10 +3,10 @@
 use super::form::{Object, Usage, finish_reason};
 use super::logprobs::{CompletionLogprobs, Logged};
 use super::options;
-use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole};
+use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole, Writer};
 use crate::api::{Fields, Limits, Options, ParsedRequest, at_least, in_vocabulary, model, sort, typed};
 use crate::config::ModelCard;
-use crate::dialects::{Dialect, Head, Writer};
+use crate::dialects::{Dialect, Head};
 use crate::error::ApiError;
 use bytes::{BufMut, BytesMut};
 use domain::{RequestId, Token};
@@ -137,7 +137,7 @@ struct CompletionWriter {
 #[derive(Serialize)]
 struct Choice<'a> {
     index: usize,
-    text: &'a str,
+    text: String,
     logprobs: Option<CompletionLogprobs<'a>>,
     finish_reason: Option<&'static str>,
 }
@@ -156,12 +156,12 @@ impl CompletionWriter {
 impl Writer for CompletionWriter {
     fn delta(&mut self, index: usize, delta: &Delta, out: &mut BytesMut) {
         let logprobs = self.logged(&delta.logprobs);
-        self.chunk([Choice { index, text: &delta.text, logprobs, finish_reason: None }], None, out);
+        self.chunk([Choice { index, text: delta.text(), logprobs, finish_reason: None }], None, out);
     }
 
     fn finish(&mut self, index: usize, finish: Finish, out: &mut BytesMut) {
         let finish_reason = Some(finish_reason(finish));
-        self.chunk([Choice { index, text: "", logprobs: None, finish_reason }], None, out);
+        self.chunk([Choice { index, text: String::new(), logprobs: None, finish_reason }], None, out);
     }
 
     fn end(&mut self, taken: Taken, out: &mut BytesMut) {
@@ -178,11 +178,11 @@ impl Writer for CompletionWriter {
 
     fn whole(&self, sequences: &[Whole], taken: Taken) -> Vec<u8> {
         let choices: Vec<_> = (sequences.iter().enumerate())
-            .map(|(index, Whole { text, logprobs, finish })| Choice {
+            .map(|(index, whole)| Choice {
                 index,
-                text,
-                logprobs: self.logged(logprobs),
-                finish_reason: Some(finish_reason(*finish)),
+                text: whole.text(),
+                logprobs: self.logged(&whole.logprobs),
+                finish_reason: Some(finish_reason(whole.finish)),
             })
             .collect();
         super::whole(&Object::new("text_completion", &self.head, choices, Some(Some(Usage::of(taken)))))

@@ -31,6 +31,12 @@ pub(super) struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct CompletionDetails {
+    reasoning_tokens: usize,
 }
 
 #[derive(Clone, Copy, Serialize)]
@@ -45,6 +51,7 @@ impl Usage {
             completion_tokens: taken.output_tokens,
             total_tokens: taken.prompt_tokens + taken.output_tokens,
             prompt_tokens_details: PromptDetails { cached_tokens: taken.cached_tokens },
+            completion_tokens_details: CompletionDetails { reasoning_tokens: taken.reasoning_tokens },
         }
     }
 }

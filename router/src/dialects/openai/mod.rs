@@ -1,13 +1,18 @@
 //! OpenAI's API: chats and completions.
 
 mod chat;
+mod chat_writer;
 mod completion;
 mod form;
 mod logprobs;
+mod messages;
 mod options;
+mod tools;
 
-pub(crate) use chat::{Chat, MESSAGES, conversation};
+pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
+pub(crate) use messages::MESSAGES;
+pub(crate) use tools::schema;
 
 use crate::error::ApiError;
 use axum::response::{IntoResponse, Response};

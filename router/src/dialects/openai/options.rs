@@ -61,8 +61,8 @@ pub(super) fn take(
         false => SpecialTokens::Shown,
     };
     take_inert(fields)?;
-    let goes_on = false;
-    Ok(Options { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, goes_on })
+    let (output, goes_on) = (None, false);
+    Ok(Options { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, output, goes_on })
 }
 
 /// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The
