@@ -9,6 +9,7 @@ use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearMatrix, Norm, StoreError, WeightStore};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
+use crate::timed::LinearSize;
 use cuda::kernels::AttentionShape;
 use cuda::{DeviceBytes, DriverError};
 use domain::Dtype;
@@ -85,6 +86,21 @@ impl CudaModel {
     /// Returns the card that it is on.
     pub fn card(&self) -> &Arc<Card> {
         &self.card
+    }
+
+    /// Returns the number format that most of the weights have in the checkpoint.
+    pub fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    /// Returns all linear layers.
+    pub fn linears(&self) -> impl Iterator<Item = LinearSize> + '_ {
+        self.weights.linears.iter().enumerate().map(|(index, linear)| LinearSize {
+            role: self.decoder.role(Linear(index)),
+            inputs: linear.inputs,
+            outputs: linear.outputs,
+            bytes: linear.weights.len(),
+        })
     }
 
     /// Returns the bytes of the card's memory that the weights take.
