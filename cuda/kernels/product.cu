@@ -47,33 +47,33 @@ struct Bf16 {
 
 extern "C" __global__ void __launch_bounds__(128, 3)
     few_rows_8(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-               u32 finish) {
-    few_rows<Bf16, 1, 1, 8>(Product{out, weights, x, bias, rows, outputs, inputs, finish});
+               u32 finish, u32 stride) {
+    few_rows<Bf16, 1, 1, 8>(Product{out, weights, x, bias, rows, outputs, inputs, finish, stride});
 }
 
 extern "C" __global__ void __launch_bounds__(128, 3)
     few_rows_16(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-                u32 finish) {
-    few_rows<Bf16, 1, 2, 7>(Product{out, weights, x, bias, rows, outputs, inputs, finish});
+                u32 finish, u32 stride) {
+    few_rows<Bf16, 1, 2, 7>(Product{out, weights, x, bias, rows, outputs, inputs, finish, stride});
 }
 
 // For activations that do not fit into the first-level cache: they are read half as often.
 extern "C" __global__ void __launch_bounds__(128, 2)
     few_rows_16_wide(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-                     u32 finish) {
-    few_rows<Bf16, 2, 2, 6>(Product{out, weights, x, bias, rows, outputs, inputs, finish});
+                     u32 finish, u32 stride) {
+    few_rows<Bf16, 2, 2, 6>(Product{out, weights, x, bias, rows, outputs, inputs, finish, stride});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
     some_rows_32(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-                 u32 finish) {
-    some_rows<Bf16, 4, 4>(Product{out, weights, x, bias, rows, outputs, inputs, finish});
+                 u32 finish, u32 stride) {
+    some_rows<Bf16, 4, 4>(Product{out, weights, x, bias, rows, outputs, inputs, finish, stride});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
     some_rows_64(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-                 u32 finish) {
-    some_rows<Bf16, 8, 4>(Product{out, weights, x, bias, rows, outputs, inputs, finish});
+                 u32 finish, u32 stride) {
+    some_rows<Bf16, 8, 4>(Product{out, weights, x, bias, rows, outputs, inputs, finish, stride});
 }
 
 // A block has 128 outputs and 128 rows, a warp 64 outputs and 32 rows. Both operands go through shared memory, a group
@@ -81,11 +81,11 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 // one another, and are added to a second sum. Grid: output blocks * row blocks.
 extern "C" __global__ void __launch_bounds__(256, 1)
     many_rows(void* out, const u8* weights, const bf16* x, const float* bias, u32 rows, u32 outputs, u32 inputs,
-              u32 finish) {
+              u32 finish, u32 stride) {
     constexpr int FRAGMENTS = 4, TILES = 4, THREADS = 256;
     constexpr int STAGE = 2 * SIDE * GROUP_BYTES, COPIES = STAGE / 16 / THREADS;
     typedef Writer<1, SIDE, SIDE, THREADS> Out;
-    Product p{out, weights, x, bias, rows, outputs, inputs, finish};
+    Product p{out, weights, x, bias, rows, outputs, inputs, finish, stride};
     u8* shared = shared_memory();
     uint2 block = block_of<SIDE>(p);
     u32 first_output = block.x * SIDE, first_row = block.y * SIDE, groups = p.groups();

@@ -38,6 +38,8 @@ struct Product {
     // Null: none.
     const float* bias;
     u32 rows, outputs, inputs, finish;
+    // Numbers from one row of `out` to the next: a product may write some columns of wider rows.
+    u32 stride;
 
     __device__ u32 groups() const { return inputs / GROUP; }
 
@@ -114,9 +116,9 @@ struct Writer {
 
     // Writes two neighbours of a row, of which the second may be beyond its end.
     __device__ void store(u32 row, u32 column, u32 width, float first, float second) const {
-        size_t at = (size_t)row * width + column;
+        size_t at = (size_t)row * p.stride + column;
         bool is_f32 = p.finish == FINISH_F32;
-        if (width % 2 == 0) {
+        if ((width | p.stride) % 2 == 0) {
             if (is_f32) *(float2*)((float*)p.out + at) = make_float2(first, second);
             else *(u32*)((bf16*)p.out + at) = ptx::round_bf16x2(first, second);
             return;

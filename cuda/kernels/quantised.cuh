@@ -109,19 +109,19 @@ struct UnitOf {
     __device__ __forceinline__ u32 ends(int at) const { return end[at]; }
 };
 
+// A unit in memory, as a lane sees it.
 template <class Unit>
 struct UnitView {
     const u8* at;
+    u32 lane;
 
-    __device__ __forceinline__ uint4 own(int i) const {
-        return *(const uint4*)(at + i * OWN_BYTES + threadIdx.x % WARP * 16);
-    }
+    __device__ __forceinline__ uint4 own(int i) const { return *(const uint4*)(at + i * OWN_BYTES + lane * 16); }
     __device__ __forceinline__ uint4 shared(int i) const {
-        return *(const uint4*)(at + Unit::SHARED_AT + i * SHARED_BYTES + threadIdx.x % WARP / 4 * 16);
+        return *(const uint4*)(at + Unit::SHARED_AT + i * SHARED_BYTES + lane / 4 * 16);
     }
     __device__ __forceinline__ u32 ends(int i) const {
         constexpr int ENDS = (Unit::BYTES - Unit::ENDS_AT) / TILE;
-        return ((const u32*)(at + Unit::ENDS_AT + threadIdx.x % WARP / 4 * ENDS))[i];
+        return ((const u32*)(at + Unit::ENDS_AT + lane / 4 * ENDS))[i];
     }
 };
 
@@ -152,7 +152,15 @@ struct Packed {
     }
 
     static __device__ __forceinline__ uint4 activations(const u8* row, u32 t) { return *(const uint4*)(row + t * 16); }
+
+    // Puts a lane's numbers of a group where `activations` reads them.
+    static __device__ __forceinline__ void put(u8* row, u32 t, uint4 numbers) { *(uint4*)(row + t * 16) = numbers; }
 };
+
+// Number i of a lane's eight of an output.
+__device__ __forceinline__ float integer(const u32 (&pairs)[4], int i) {
+    return i % 2 == 0 ? low(pairs[i / 2]) : high(pairs[i / 2]);
+}
 
 // Groups with one scale.
 struct ScaledGroup {
@@ -174,6 +182,11 @@ struct Scaled {
         multiply_half<1>(part, w.numbers, x);
         add_scaled(sums, w.upper, w.lower, part);
     }
+
+    // Weight i of a lane's eight of an output, rounded once at most.
+    static __device__ __forceinline__ float weight(const Group& w, bool is_lower, int i) {
+        return is_lower ? w.lower * integer(w.numbers.lower, i) : w.upper * integer(w.numbers.upper, i);
+    }
 };
 
 // Groups with a scale and an offset, which is multiplied by the sum of the activations.
@@ -192,6 +205,10 @@ struct Offset {
     static __device__ __forceinline__ void multiply(float (&sums)[4], const Group& w, uint4 x, RowSums rows) {
         Scaled::multiply(sums, w, x, NoRows{});
         add_offset(sums, w.upper_offset, w.lower_offset, rows);
+    }
+
+    static __device__ __forceinline__ float weight(const Group& w, bool is_lower, int i) {
+        return Scaled::weight(w, is_lower, i) + (is_lower ? w.lower_offset : w.upper_offset);
     }
 };
 
@@ -328,6 +345,15 @@ struct Q6K : Packed<6, 2, 4, 8> {
         return make_uint4(first.x, first.y, second.x, second.y);
     }
 
+    static __device__ __forceinline__ void put(u8* row, u32 t, uint4 numbers) {
+        *(uint2*)(row + t * 8) = make_uint2(numbers.x, numbers.y);
+        *(uint2*)(row + GROUP_BYTES / 2 + t * 8) = make_uint2(numbers.z, numbers.w);
+    }
+
+    static __device__ __forceinline__ float weight(const Group& w, bool is_lower, int i) {
+        return is_lower ? w.lower[i / 4] * integer(w.numbers.lower, i) : w.upper[i / 4] * integer(w.numbers.upper, i);
+    }
+
     static __device__ __forceinline__ RowSums row_sums(uint4) { return RowSums{}; }
 
     static __device__ __forceinline__ void multiply(float (&sums)[4], const Group& w, uint4 x, RowSums) {
@@ -413,7 +439,7 @@ __device__ __forceinline__ void many_rows_packed(const Product& p) {
 
     float sums[1][TILES][4] = {}, totals[1][TILES][4] = {};
     for (u32 at = 0; at < units; at++) {
-        UnitView<typename Form::Unit> unit[1] = {{packed + at % 2 * UNITS_BYTES}};
+        UnitView<typename Form::Unit> unit[1] = {{packed + at % 2 * UNITS_BYTES, lane}};
 #pragma unroll
         for (int i = 0; i < Form::GROUPS; i++) {
             u32 step = at * Form::GROUPS + i;

@@ -29,7 +29,7 @@ pub use history::{History, HistoryArgs, HistoryRun};
 pub use limits::{LimitKernels, PiecesArgs};
 pub use logits::{CapLogits, CapLogitsArgs};
 pub use norm::{Norm, NormArgs};
-pub use products::{Finish, ProductArgs, ProductKernel, Products, WeightForm, interleave};
+pub use products::{Finish, ProductArgs, ProductKernel, Products, WeightForm};
 pub use ranges::{EncodedSection, ExpectedSum, FrameEncoding, FramedRange, Ranges, RangesArgs};
 pub use rope_cache::{HeadNorm, ProgressArgs, RopeCache, RopeCacheArgs};
 pub use sampling::{
@@ -91,7 +91,12 @@ pub const SOURCES: &[Source] = &[
     sampling::SOURCES[0],
     sampling::SOURCES[1],
     sampling::SOURCES[2],
-    embed::SOURCE,
+    embed::BF16,
+    embed::QUANTISED[0],
+    embed::QUANTISED[1],
+    embed::QUANTISED[2],
+    embed::QUANTISED[3],
+    embed::QUANTISED[4],
     gated::SOURCE,
     hidden_sum::SOURCE,
     limits::SOURCE,

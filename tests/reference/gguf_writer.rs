@@ -2,6 +2,7 @@
 //! `gguf/names.json`, which llama.cpp's own package made.
 
 use domain::Dtype;
+use engine::checkpoint::TensorView;
 use engine::models::ModelFiles;
 use engine::spec::{Rope, RopeScaling};
 use serde_json::Value;
@@ -64,15 +65,10 @@ impl Writer {
     }
 
     /// Adds a tensor.
-    fn tensor(&mut self, name: &str, shape: &[usize], dtype: Dtype, rows: &[Vec<u8>]) {
+    fn tensor(&mut self, name: &str, shape: &[usize], kind: u32, rows: &[Vec<u8>]) {
         let mut info = text(name);
         info.extend((shape.len() as u32).to_le_bytes());
         shape.iter().rev().for_each(|&size| info.extend((size as u64).to_le_bytes()));
-        let kind: u32 = match dtype {
-            Dtype::F32 => 0,
-            Dtype::F16 => 1,
-            Dtype::Bf16 => 30,
-        };
         info.extend(kind.to_le_bytes());
         self.tensors.push(Tensor { info, data: rows.concat() });
     }
@@ -121,8 +117,28 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
+/// The number of a plain format.
+pub(crate) fn kind(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 1,
+        Dtype::Bf16 => 30,
+    }
+}
+
+/// What a matrix of this name becomes, which has these rows: its kind, and its rows in it.
+pub(crate) type Format<'a> = &'a dyn Fn(&str, &TensorView<'_>) -> (u32, Vec<Vec<u8>>);
+
 /// The model in `files` as a file of this architecture, without a tokenizer.
 pub(crate) fn model(files: &ModelFiles, architecture: &str) -> Writer {
+    let plain = |_: &str, matrix: &TensorView<'_>| {
+        (kind(files.spec.dtype), matrix.rows(0..matrix.height()).into_iter().map(Cow::into_owned).collect())
+    };
+    model_in(files, architecture, &plain)
+}
+
+/// As [`model`], with matrices in formats of the caller's choice.
+pub(crate) fn model_in(files: &ModelFiles, architecture: &str, format: Format<'_>) -> Writer {
     let mut writer = Writer::default();
     write_hyperparameters(&mut writer, files, architecture);
     let spec = &files.spec;
@@ -135,24 +151,20 @@ pub(crate) fn model(files: &ModelFiles, architecture: &str) -> Writer {
         let stored = names[architecture].get(&first).unwrap_or_else(|| panic!("{architecture} has no {name}"));
         let stored = layer.map_or(stored.clone(), |layer| stored.replacen(".0.", &format!(".{layer}."), 1));
         let vector = tensor.shape.len() == 1;
-        let mut rows: Vec<Vec<u8>> = if vector {
+        let (kind, mut rows) = if vector {
             // Norms and biases are f32 there, and Gemma's norms are not distances from 1.
             let offset = if stem.ends_with("norm") { spec.norm_offset } else { 0.0 };
-            tensor
-                .widened(0..tensor.height())
-                .into_iter()
-                .map(|number| (number + offset).to_le_bytes().to_vec())
-                .collect()
+            let numbers = tensor.widened(0..tensor.height()).into_iter();
+            (kind(Dtype::F32), numbers.map(|number| (number + offset).to_le_bytes().to_vec()).collect())
         } else {
-            tensor.rows(0..tensor.height()).into_iter().map(Cow::into_owned).collect()
+            format(name, &tensor)
         };
         if ["llama", "mistral3", "granite"].contains(&architecture)
             && (stem.ends_with("q_proj") || stem.ends_with("k_proj"))
         {
             rows = interleaved(&rows, spec.head_dim);
         }
-        let dtype = if vector { Dtype::F32 } else { spec.dtype };
-        writer.tensor(&format!("{stored}.{end}"), &tensor.shape, dtype, &rows);
+        writer.tensor(&format!("{stored}.{end}"), &tensor.shape, kind, &rows);
     }
     writer
 }
@@ -235,7 +247,7 @@ fn write_rope_scaling(writer: &mut Writer, rope: &Rope, architecture: &str) {
             writer.number(&format!("{architecture}.rope.scaling.attn_factor"), *magnitude);
             for name in ["long", "short"] {
                 let name = format!("rope_factors_{name}.weight");
-                writer.tensor(&name, &[factors.len()], Dtype::F32, &numbers(factors));
+                writer.tensor(&name, &[factors.len()], kind(Dtype::F32), &numbers(factors));
             }
         }
         &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
@@ -253,7 +265,7 @@ fn write_rope_scaling(writer: &mut Writer, rope: &Rope, architecture: &str) {
                 }
             };
             let factors: Vec<f64> = (0..rope.dims / 2).map(factor_of).collect();
-            writer.tensor("rope_freqs.weight", &[factors.len()], Dtype::F32, &numbers(&factors));
+            writer.tensor("rope_freqs.weight", &[factors.len()], kind(Dtype::F32), &numbers(&factors));
         }
     }
 }

@@ -174,6 +174,15 @@ pub(crate) enum BenchDevice {
     Cuda,
 }
 
+/// The kernels of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchKernels {
+    /// Those whose bits do not depend on other rows
+    Exact,
+    /// The fastest ones
+    Fast,
+}
+
 /// Arguments of `bench engine`.
 #[derive(Debug, Args)]
 pub(crate) struct EngineBench {
@@ -183,6 +192,9 @@ pub(crate) struct EngineBench {
     /// Number of the card, if the device is cuda
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) card: u32,
+    /// Kernels of the card, if the device is cuda
+    #[arg(long, default_value = "exact")]
+    pub(crate) kernels: BenchKernels,
     /// Model: a Hugging Face directory or a GGUF file
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
     pub(crate) model: Option<PathBuf>,

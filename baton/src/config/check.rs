@@ -4,7 +4,7 @@ mod discovery;
 
 use super::hidden::Hidden;
 use super::origin::Origin;
-use super::tree::{Admin, Config, Device, EncodeKv};
+use super::tree::{Admin, Config, Device, EncodeKv, Kernels};
 use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
@@ -218,6 +218,8 @@ impl Check<'_> {
         self.expect((1..=2).contains(&engine.steps_in_flight), "engine.steps_in_flight", || {
             format!("{} is not 1 or 2: a device runs one step, and one more may wait for it", engine.steps_in_flight)
         });
+        let has_sets = engine.device == Device::Cuda || engine.kernels == Kernels::Exact;
+        self.expect(has_sets, "engine.kernels", || "fast is for engine.device=cuda: no other has it".to_owned());
         let room = engine.running_max.saturating_add(engine.chunk_tokens);
         self.expect(engine.step_tokens_max >= room, "engine.step_tokens_max", || {
             format!(

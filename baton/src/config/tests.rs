@@ -235,6 +235,10 @@ fn wrong_values_name_the_key_and_the_layer() {
         "flag --set: engine.device: unknown variant `tpu`, expected one of `cpu`, `sim`, `cuda`",
     );
     check_refused(
+        settle("", &[], &["engine.kernels=fast"]),
+        "engine.kernels: fast is for engine.device=cuda: no other has it (flag --set)",
+    );
+    check_refused(
         settle("", &[], &["kv.device_bytes=lots"]),
         "flag --set: kv.device_bytes: \"lots\" is not a number of bytes; write it as 512MiB, 4GiB or 4096 (units: B, KB, \
          KiB, MB, MiB, GB, GiB, TB, TiB)",

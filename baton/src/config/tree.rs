@@ -5,6 +5,7 @@
 use super::hidden::Hidden;
 use super::quantity::{Bytes, Gigabytes};
 use domain::{Dtype, Encoding};
+use engine::cuda::KernelSet;
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
@@ -291,6 +292,10 @@ tree! {
         device: Device = Device::Cpu,
         /// Number of the card, if `engine.device` is `cuda`: 0 is the first that the driver shows.
         card: u32 = 0,
+        /// Kernels of the device `cuda`: `exact`, whose answers do not depend on what else the card computes, or
+        /// `fast`, which may: products in bf16 of more than 16 rows are made by cublasLt. The same text on every path
+        /// is promised for `exact` alone.
+        kernels: Kernels = Kernels::Exact,
         /// Threads of each worker's engine. 0: one per core.
         threads: usize = 0,
         /// Whether each engine thread stays on processors of its own: `auto`, `on` or `off`. `auto` pins if the worker
@@ -617,6 +622,25 @@ pub(crate) enum Device {
     Sim,
     /// NVIDIA GPUs.
     Cuda,
+}
+
+/// The kernels of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kernels {
+    /// Those whose bits do not depend on other rows.
+    Exact,
+    /// The fastest ones.
+    Fast,
+}
+
+impl From<Kernels> for KernelSet {
+    fn from(kernels: Kernels) -> Self {
+        match kernels {
+            Kernels::Exact => Self::Exact,
+            Kernels::Fast => Self::Fast,
+        }
+    }
 }
 
 /// Whether engine threads stay on processors of their own.

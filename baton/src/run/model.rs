@@ -3,6 +3,7 @@
 use super::model_card::ends;
 use crate::config::{Config, Device};
 use crate::model_dir;
+use crate::output::human_bytes;
 use crate::progress::Progress;
 use crate::repacking;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
@@ -63,6 +64,7 @@ impl Model {
                 let (digest, weights) = load(&files, &name, |progress| {
                     CudaModel::load(card, files.spec.clone(), &files.checkpoint, progress)
                 })?;
+                tracing::info!("weights on the card: {}", weights.shares().told(human_bytes));
                 (files.spec, layout, digest, Engine::Cuda(Arc::new(weights)))
             }
             Device::Cpu => {

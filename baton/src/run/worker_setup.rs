@@ -172,7 +172,10 @@ fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Re
             let (pinning, guarded, isa) = (pinning(config, reach), config.engine.guarded_pools, Isa::best());
             Box::new(CpuDevice::new(weights.clone(), CpuConfig { layout, limits, threads, pinning, guarded, isa })?)
         }
-        Engine::Cuda(weights) => Box::new(CudaDevice::new(weights.clone(), layout, limits)?),
+        Engine::Cuda(weights) => {
+            let set = config.engine.kernels.into();
+            Box::new(CudaDevice::with_kernels(weights.clone(), layout, limits, set)?)
+        }
         Engine::Sim(cost, vocabulary) => {
             let (cost, percent) = (*cost, config.sim.speed_percent);
             let speed = f64::from(percent) / 100.0;

@@ -73,7 +73,11 @@ impl Bench {
                 tell(&work);
                 samples.push(self.steps.sample(work)?);
             }
-            measured.push(Measured { work, samples, costs: cost::of(work, self.settings.cut, &self.model, self.steps.layout()) });
+            measured.push(Measured {
+                work,
+                samples,
+                costs: cost::of(work, self.settings.cut, &self.model, self.steps.layout()),
+            });
         }
         tell(&"the machine's limits, again");
         // What else the host does comes and goes.

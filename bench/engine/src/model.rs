@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::settings::CardChoice;
 use engine::cpu::CpuModel;
-use engine::cuda::{Card, CudaModel};
+use engine::cuda::{Card, CudaModel, KernelSet};
 use engine::models::ModelFiles;
 use engine::quant::WeightFormat;
 use engine::spec::ModelSpec;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub(crate) enum Model {
     /// In the host's memory.
     Processor(Arc<CpuModel>),
-    /// In a card's.
-    Card(Arc<CudaModel>),
+    /// In a card's, with the kernels that compute it.
+    Card(Arc<CudaModel>, KernelSet),
 }
 
 impl Model {
@@ -31,7 +31,7 @@ impl Model {
             None => Self::Processor(Arc::new(CpuModel::load(spec, &files.checkpoint, progress)?)),
             Some(choice) => {
                 let card = Card::open(choice.number, choice.kernels.as_deref())?;
-                Self::Card(Arc::new(CudaModel::load(card, spec, &files.checkpoint, progress)?))
+                Self::Card(Arc::new(CudaModel::load(card, spec, &files.checkpoint, progress)?), choice.set)
             }
         })
     }
@@ -39,7 +39,7 @@ impl Model {
     pub(crate) fn spec(&self) -> &ModelSpec {
         match self {
             Self::Processor(model) => model.spec(),
-            Self::Card(model) => model.spec(),
+            Self::Card(model, _) => model.spec(),
         }
     }
 
@@ -47,14 +47,14 @@ impl Model {
     pub(crate) fn format(&self) -> WeightFormat {
         match self {
             Self::Processor(model) => model.format(),
-            Self::Card(model) => model.format(),
+            Self::Card(model, _) => model.format(),
         }
     }
 
     pub(crate) fn linears(&self) -> Vec<LinearSize> {
         match self {
             Self::Processor(model) => model.linears().collect(),
-            Self::Card(model) => model.linears().collect(),
+            Self::Card(model, _) => model.linears().collect(),
         }
     }
 

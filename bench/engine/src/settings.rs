@@ -4,14 +4,18 @@ use crate::error::BenchError;
 use crate::work::{Cut, Work};
 use crate::{BATCH_MAX, CHUNK_MAX, DECODED_MAX, SAMPLES_MAX, WORKS_MAX};
 use engine::cpu::Pinning;
+use engine::cuda::KernelSet;
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// A card that computes.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct CardChoice {
     /// Its number, as the driver shows it.
     pub number: u32,
+    /// Kernels that steps run. The device in words names them.
+    #[serde(skip)]
+    pub set: KernelSet,
     /// Folder of compiled kernels. `None`: they are compiled each time.
     #[serde(skip)]
     pub kernels: Option<PathBuf>,
@@ -51,7 +55,8 @@ impl Settings {
         let decodes =
             contexts().flat_map(|context| self.batches.iter().map(move |&batch| Work::Decode { batch, context }));
         let mixed = |prompt| {
-            contexts().flat_map(move |context| self.batches.iter().map(move |&batch| Work::Mixed { batch, context, prompt }))
+            contexts()
+                .flat_map(move |context| self.batches.iter().map(move |&batch| Work::Mixed { batch, context, prompt }))
         };
         let prompts = self.prompts.iter().map(|&tokens| Work::Prompt(tokens));
         let works: Vec<Work> = prompts.chain(decodes).chain(self.mixed.iter().copied().flat_map(mixed)).collect();
@@ -64,7 +69,8 @@ impl Settings {
         if !(1..=SAMPLES_MAX).contains(&self.samples) {
             return refuse(format!("--samples {}: 1 to {SAMPLES_MAX}", self.samples));
         }
-        if let Some(flag) = [("--prompts", &self.prompts), ("--mixed", &self.mixed)].iter().find(|it| it.1.contains(&0)) {
+        if let Some(flag) = [("--prompts", &self.prompts), ("--mixed", &self.mixed)].iter().find(|it| it.1.contains(&0))
+        {
             return refuse(format!("{} 0: a prompt has at least one token", flag.0));
         }
         let Cut { chunk, decoded } = self.cut;
@@ -112,7 +118,8 @@ mod tests {
 
     #[test]
     fn every_mixed_prompt_is_measured_beside_every_batch() {
-        let settings = Settings { prompts: vec![], batches: vec![2], contexts: vec![8], mixed: vec![20, 30], ..settings() };
+        let settings =
+            Settings { prompts: vec![], batches: vec![2], contexts: vec![8], mixed: vec![20, 30], ..settings() };
         let works = settings.works(64).expect("it fits");
         let mixed = |prompt| Work::Mixed { batch: 2, context: 8, prompt };
         assert_eq!(works, [Work::Decode { batch: 2, context: 8 }, mixed(20), mixed(30)]);

@@ -49,7 +49,7 @@ impl Steps {
         let vocab = spec.vocab as u32;
         let dtype = match model {
             Model::Processor(_) => spec.dtype,
-            Model::Card(_) => Dtype::Bf16,
+            Model::Card(..) => Dtype::Bf16,
         };
         let layout = spec.kv_layout(dtype, None);
         let most = |count: &dyn Fn(Work) -> u32| works.iter().map(|&work| count(work)).max().unwrap_or(1);
@@ -71,7 +71,10 @@ impl Steps {
                 device.set_operation_tap(Box::new(stopwatch.clone()));
                 (Box::new(device), 1)
             }
-            Model::Card(model) => (Box::new(CudaDevice::new(model.clone(), layout, limits)?), STEPS_IN_FLIGHT_MAX),
+            Model::Card(model, set) => {
+                let device = CudaDevice::with_kernels(model.clone(), layout, limits, *set)?;
+                (Box::new(device), STEPS_IN_FLIGHT_MAX)
+            }
         };
         device.set_waker(Box::new(move || waiting.unpark()));
         Ok(Self { device, stopwatch, cut, depth, vocab, blocks, step: StepId(0) })

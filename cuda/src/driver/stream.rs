@@ -65,7 +65,7 @@ impl Stream {
         unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) }
     }
 
-    pub(super) fn raw(&self) -> sys::CUstream {
+    pub(crate) fn raw(&self) -> sys::CUstream {
         self.raw
     }
 }

@@ -1,26 +1,36 @@
 //! Rows of the embedding for the tokens of a step.
 
-use super::{LoadError, Loader, source};
+use super::{LoadError, Loader, WeightForm, source};
 use crate::compiler::Source;
 use crate::driver::{Args, DriverError, Function, Grid, Stream};
 
-pub(super) const SOURCE: Source = source!("embed.cu");
+pub(super) const BF16: Source = source!("embed.cu");
+pub(super) const QUANTISED: [Source; 5] = [
+    source!("embed_quantised.cu", WEIGHTS = "Q8_0"),
+    source!("embed_quantised.cu", WEIGHTS = "Q4_0"),
+    source!("embed_quantised.cu", WEIGHTS = "Q4_1"),
+    source!("embed_quantised.cu", WEIGHTS = "Q4K"),
+    source!("embed_quantised.cu", WEIGHTS = "Q6K"),
+];
 
 /// Threads of a block.
 const THREADS: u32 = 128;
-/// Numbers of a row that a block takes.
-const BLOCK_NUMBERS: u32 = THREADS * 8;
-/// Numbers of a row that a warp takes.
-const WARP_NUMBERS: u32 = 256;
+/// Numbers of a row that a thread makes.
+const STEP: u32 = 8;
+/// Numbers of a row that a warp takes of a table in bf16.
+const WARP_NUMBERS: u32 = 32 * STEP;
 
-/// The kernel.
+/// The kernel for tables of one form.
 #[derive(Clone, Debug)]
-pub struct Embed(Function);
+pub struct Embed {
+    form: WeightForm,
+    function: Function,
+}
 
 /// Operands; addresses are of device memory. `out[row] = table[token of the row] * scale`, rounded to bf16.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedArgs {
-    /// The embedding in bf16, `[vocab][width]`.
+    /// The embedding in the form of the kernel, `[vocab][width]`.
     pub table: u64,
     /// Tokens in i32, `[rows]`. Below zero: the sample of number `-1 - token` of the step before. A token outside of
     /// the vocabulary becomes a row of zeros.
@@ -33,7 +43,7 @@ pub struct EmbedArgs {
     pub broken: u64,
     /// Rows.
     pub rows: u32,
-    /// Numbers of a row, a multiple of 8.
+    /// Numbers of a row, a multiple of 8, or of the form's blocks.
     pub width: u32,
     /// Rows of the embedding.
     pub vocab: u32,
@@ -42,9 +52,10 @@ pub struct EmbedArgs {
 }
 
 impl Embed {
-    /// Loads it. Errors: [`LoadError`].
-    pub fn load(loader: &Loader) -> Result<Self, LoadError> {
-        Ok(Self(loader.module(&SOURCE)?.function("embed")?))
+    /// Loads the kernel for tables of a form. Errors: [`LoadError`].
+    pub fn load(loader: &Loader, form: WeightForm) -> Result<Self, LoadError> {
+        let source = form.one_of(BF16, QUANTISED);
+        Ok(Self { form, function: loader.module(&source)?.function("embed")? })
     }
 
     /// Queues it. Errors: of the driver.
@@ -55,8 +66,10 @@ impl Embed {
         let &EmbedArgs { table, tokens, sampled, out, broken, rows, width, vocab, scale } = args;
         let words = Args::new().address(table).address(tokens).address(sampled).address(out).address(broken);
         let words = words.number(rows).number(width).number(vocab).float(scale);
-        let blocks = (rows * width.div_ceil(WARP_NUMBERS)).div_ceil(BLOCK_NUMBERS / WARP_NUMBERS);
+        // Parts of a row in bf16 are a warp's.
+        let numbers = if self.form == WeightForm::Bf16 { width.next_multiple_of(WARP_NUMBERS) } else { width };
+        let blocks = (rows * (numbers / STEP)).div_ceil(THREADS);
         // SAFETY: as the caller says.
-        unsafe { stream.launch(&self.0, Grid { overlaps: true, ..Grid::of(blocks, THREADS) }, words) }
+        unsafe { stream.launch(&self.function, Grid { overlaps: true, ..Grid::of(blocks, THREADS) }, words) }
     }
 }

@@ -5,8 +5,6 @@
 
 mod packing;
 
-pub use packing::interleave;
-
 use super::{LoadError, Loader, source};
 use crate::compiler::Source;
 use crate::driver::{Args, Attribute, DriverError, Function, Grid, Stream};
@@ -57,6 +55,11 @@ impl Finish {
         matches!(self, Self::SiluGated | Self::GeluGated)
     }
 
+    /// Returns the numbers that are written of a row.
+    pub fn width(self, outputs: u32) -> u32 {
+        if self.is_gated() { outputs / 2 } else { outputs }
+    }
+
     fn number(self) -> u32 {
         match self {
             Self::Bf16 => 0,
@@ -85,6 +88,9 @@ pub struct ProductArgs {
     pub outputs: u32,
     /// Inputs, a multiple of 32, and of 256 for the forms with blocks of 256.
     pub inputs: u32,
+    /// Numbers from one row of `out` to the next: as many as are written of a row, or more where the product makes some
+    /// columns of wider rows.
+    pub stride: u32,
     /// What becomes of sums.
     pub finish: Finish,
 }
@@ -185,7 +191,7 @@ pub struct Products {
 impl Products {
     /// Loads the kernels of a form. Errors: [`LoadError`].
     pub fn load(loader: &Loader, form: WeightForm) -> Result<Self, LoadError> {
-        let module = loader.module(&form.source())?;
+        let module = loader.module(&form.one_of(BF16, QUANTISED))?;
         let mut kernels = Vec::new();
         for kernel in ProductKernel::ALL.into_iter().filter(|&kernel| form.has(kernel)) {
             let function = module.function(kernel.name())?;
@@ -247,13 +253,14 @@ impl Products {
         kernel: ProductKernel,
         args: &ProductArgs,
     ) -> Result<(), DriverError> {
-        let &ProductArgs { out, weights, x, bias, rows, outputs, inputs, finish } = args;
+        let &ProductArgs { out, weights, x, bias, rows, outputs, inputs, stride, finish } = args;
         let (_, function) = self.kernels.iter().find(|(own, _)| *own == kernel).expect("a kernel of the form");
         debug_assert!(kernel.rows_max().is_none_or(|max| rows <= max), "{kernel:?} cannot take {rows} rows");
         debug_assert!(inputs.is_multiple_of(self.form.block_inputs()), "{inputs} inputs of {:?}", self.form);
         debug_assert!(!finish.is_gated() || outputs.is_multiple_of(16), "{outputs} outputs are gates and ups");
+        debug_assert!(stride >= finish.width(outputs), "rows of {stride} numbers for {outputs} outputs");
         let words = Args::new().address(out).address(weights).address(x).address(bias);
-        let words = words.number(rows).number(outputs).number(inputs).number(finish.number());
+        let words = words.number(rows).number(outputs).number(inputs).number(finish.number()).number(stride);
         // SAFETY: as the caller says.
         unsafe { stream.launch(function, kernel.grid(self.form, rows, outputs), words) }
     }
@@ -263,10 +270,10 @@ impl WeightForm {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4_1, Self::Q4K, Self::Q6K];
 
-    fn source(self) -> Source {
-        let [q8_0, q4_0, q4_1, q4k, q6k] = QUANTISED;
+    /// Returns the source of a kernel for this form, of one for bf16 and those for quantised weights.
+    pub(super) fn one_of(self, bf16: Source, [q8_0, q4_0, q4_1, q4k, q6k]: [Source; 5]) -> Source {
         match self {
-            Self::Bf16 => BF16,
+            Self::Bf16 => bf16,
             Self::Q8_0 => q8_0,
             Self::Q4_0 => q4_0,
             Self::Q4_1 => q4_1,

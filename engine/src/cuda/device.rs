@@ -1,6 +1,7 @@
 //! The device.
 
 use super::error::CudaError;
+use super::fast::{Fast, KernelSet, OWN_ROWS_MAX};
 use super::inputs::Fixed;
 use super::machine::Machine;
 use super::memory::{OutputPlaces, StepMemory};
@@ -27,11 +28,23 @@ pub struct CudaDevice {
     pools: Vec<Arc<CudaPool>>,
     progress: Arc<DeviceProgress>,
     description: String,
+    set: KernelSet,
 }
 
 impl CudaDevice {
-    /// Makes a device that runs `model`, with pools for the blocks of its limits. Errors: [`CudaError`].
+    /// Makes a device that runs `model` with kernels of the set `exact`, with pools for the blocks of its limits.
+    /// Errors: [`CudaError`].
     pub fn new(model: Arc<CudaModel>, layout: KvLayout, limits: DeviceLimits) -> Result<Self, CudaError> {
+        Self::with_kernels(model, layout, limits, KernelSet::Exact)
+    }
+
+    /// Makes a device as [`Self::new`] does, with kernels of a set. Errors: [`CudaError`].
+    pub fn with_kernels(
+        model: Arc<CudaModel>,
+        layout: KvLayout,
+        limits: DeviceLimits,
+        set: KernelSet,
+    ) -> Result<Self, CudaError> {
         check_config(&model, &layout, &limits)?;
         let card = model.card.clone();
         let stream = Stream::new(&card.context, StreamPriority::High)?;
@@ -54,8 +67,18 @@ impl CudaDevice {
         let word = Arc::new(PinnedWord::new(&card.context)?);
         let at = word.device_address();
         let progress = Arc::new(DeviceProgress::over(word).map_err(CudaError::Threads)?);
+        let fast = match set {
+            KernelSet::Exact => None,
+            KernelSet::Fast => {
+                Some(Fast::new(&model, &limits, &stream).map_err(|error| CudaError::Fast(error.into()))?)
+            }
+        };
+        let kernels = match &fast {
+            None => "exact kernels, batch-invariant".to_owned(),
+            Some(fast) => format!("fast kernels, with cublasLt {} beyond {OWN_ROWS_MAX} rows", fast.version()),
+        };
         let description = format!(
-            "cuda: {}, exact kernels, batch-invariant, {} weights, {:?} KV in blocks of {} tokens",
+            "cuda: {}, {kernels}, {} weights, {:?} KV in blocks of {} tokens",
             card.describe(),
             model.format,
             layout.dtype,
@@ -74,6 +97,7 @@ impl CudaDevice {
             slots_max: limits.slots_max,
             blocks_max,
             stream,
+            fast,
             model,
         };
         let machine = Machine::new(engine, &limits, progress.word().clone())
@@ -81,7 +105,8 @@ impl CudaDevice {
         let checker = Checker::new(layout, limits, vocab);
         let runs = progress.clone();
         let threads = PlanThread::over(checker, |plans, ends| leader::start(machine, slots, runs, plans, ends));
-        Ok(Self { threads: threads.map_err(CudaError::Threads)?, pools, progress, description })
+        let threads = threads.map_err(CudaError::Threads)?;
+        Ok(Self { threads, pools, progress, description, set })
     }
 }
 
@@ -151,7 +176,7 @@ impl Device for CudaDevice {
     }
 
     fn batch_invariant(&self) -> bool {
-        true
+        self.set == KernelSet::Exact
     }
 
     fn describe(&self) -> String {

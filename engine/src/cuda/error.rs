@@ -45,6 +45,9 @@ pub enum CudaError {
         #[source]
         source: DriverError,
     },
+    /// The kernels of the set `fast` cannot be prepared.
+    #[error("engine.kernels is fast, which cannot be had: {0}")]
+    Fast(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another call of the driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),

@@ -1,8 +1,8 @@
 //! The kernels that a model's steps are made of.
 
 use cuda::kernels::{
-    AttentionDecode, AttentionPrefill, AttentionShape, CapLogits, CopyBlocks, Embed, HiddenSums, History, LoadError,
-    Loader, Norm, Products, RopeCache, Sampling, UpdateTables, WeightForm,
+    AttentionDecode, AttentionPrefill, AttentionShape, CapLogits, CopyBlocks, Embed, Gated, HiddenSums, History,
+    LoadError, Loader, Norm, Products, RopeCache, Sampling, UpdateTables, WeightForm,
 };
 
 /// Sizes of heads that attention has kernels for.
@@ -14,7 +14,9 @@ pub(super) const GROUP_MAX: usize = 16;
 pub(super) struct Kernels {
     pub(super) embed: Embed,
     pub(super) norm: Norm,
-    pub(super) products: Products,
+    /// Of each form that the model's weights have.
+    products: Vec<Products>,
+    pub(super) gated: Gated,
     pub(super) rope_cache: RopeCache,
     pub(super) decode: AttentionDecode,
     pub(super) prefill: AttentionPrefill,
@@ -27,13 +29,19 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Loads them for heads of this shape: compiles them, or takes them from the loader's folder. Errors:
-    /// [`LoadError`].
-    pub(super) fn load(loader: &Loader, shape: AttentionShape) -> Result<Self, LoadError> {
+    /// Loads them for heads of this shape, weights in these forms and a table in this one: compiles them, or takes them
+    /// from the loader's folder. Errors: [`LoadError`].
+    pub(super) fn load(
+        loader: &Loader,
+        shape: AttentionShape,
+        forms: &[WeightForm],
+        table: WeightForm,
+    ) -> Result<Self, LoadError> {
         Ok(Self {
-            embed: Embed::load(loader)?,
+            embed: Embed::load(loader, table)?,
             norm: Norm::load(loader)?,
-            products: Products::load(loader, WeightForm::Bf16)?,
+            products: forms.iter().map(|&form| Products::load(loader, form)).collect::<Result<_, _>>()?,
+            gated: Gated::load(loader)?,
             rope_cache: RopeCache::load(loader)?,
             decode: AttentionDecode::load(loader, shape)?,
             prefill: AttentionPrefill::load(loader, shape)?,
@@ -44,5 +52,13 @@ impl Kernels {
             copy_blocks: CopyBlocks::load(loader)?,
             update_tables: UpdateTables::load(loader)?,
         })
+    }
+
+    /// Returns those of the products with weights of a form.
+    ///
+    /// # Panics
+    /// The model has none in it.
+    pub(super) fn products(&self, form: WeightForm) -> &Products {
+        self.products.iter().find(|products| products.form() == form).expect("the kernels of all forms are loaded")
     }
 }

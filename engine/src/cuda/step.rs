@@ -3,16 +3,19 @@
 //! What a launch depends on is fixed for a device, or follows from the sizes of a step, or lies in the slab. So the
 //! same code records a graph and runs a step.
 
+use super::fast::{self, Fast, Target};
 use super::inputs::{Fixed, MicroSections, Sections, Sizes};
 use super::memory::{OutputPlaces, StepMemory};
 use super::model::CudaModel;
 use super::pool::CudaPool;
 use super::slab::Section;
+use super::weights::Matrix;
 use crate::ops::{Buffer, Embedding, Linear, MlpArgs, Norm, NormArgs, Ops, OpsError, OpsResult};
 use crate::spec::{self, ModelSpec};
 use cuda::kernels::{
     self as of, AttentionCache, AttentionOperands, AttentionRows, AttentionScoring, CapLogitsArgs, DecodeArgs,
-    EmbedArgs, Finish, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs, RopeCacheArgs,
+    EmbedArgs, Finish, GateOrder, GatedArgs, HeadNorm, HiddenSumsArgs, PrefillArgs, ProductArgs, ProgressArgs,
+    RopeCacheArgs,
 };
 use cuda::{DriverError, Stream};
 use domain::KvLayout;
@@ -39,9 +42,16 @@ pub(super) struct Engine {
     pub(super) slots_max: usize,
     pub(super) blocks_max: usize,
     pub(super) stream: Stream,
+    /// Of the set `fast`.
+    pub(super) fast: Option<Fast>,
 }
 
 impl Engine {
+    /// Returns what makes the product of a matrix in place of our own kernels.
+    fn fast_for(&self, matrix: &Matrix, rows: usize) -> Option<&Fast> {
+        self.fast.as_ref().filter(|_| fast::is_taken(matrix, rows))
+    }
+
     /// Returns the card's address of a list in the slab.
     fn at(&self, section: Section) -> u64 {
         self.memory.slab.address() + section.at as u64
@@ -122,21 +132,68 @@ impl<'a> Step<'a> {
         }
     }
 
+    /// Queues the products of a layer's matrices, which write their columns of the rows of `out`.
     fn product(&self, linear: Linear, x: u64, out: u64, rows: usize, finish: Finish) -> OpsResult {
         let engine = self.engine;
-        let weights = &engine.model.weights.linears[linear.0];
-        let args = ProductArgs {
-            out,
-            weights: weights.weights.address(),
-            x,
-            bias: weights.bias.as_ref().map_or(0, |bias| bias.address()),
-            rows: rows as u32,
-            outputs: weights.outputs as u32,
-            inputs: weights.inputs as u32,
-            finish,
+        let linear = &engine.model.weights.linears[linear.0];
+        let stride = finish.width(linear.outputs as u32);
+        let number_bytes = if finish == Finish::F32 { size_of::<f32>() } else { size_of::<bf16>() } as u64;
+        let mut out = out;
+        for matrix in &linear.matrices {
+            let outputs = matrix.outputs as u32;
+            let to = out;
+            out += u64::from(finish.width(outputs)) * number_bytes;
+            if let Some(fast) = engine.fast_for(matrix, rows) {
+                let target = Target { out: to, stride, finish };
+                // SAFETY: as below.
+                unsafe { fast.launch(&engine.stream, linear, matrix, (x, rows), target) }?;
+                continue;
+            }
+            let args = ProductArgs {
+                out: to,
+                weights: matrix.weights.address(),
+                x,
+                bias: matrix.bias.as_ref().map_or(0, |bias| bias.address()),
+                rows: rows as u32,
+                outputs,
+                inputs: linear.inputs as u32,
+                stride,
+                finish,
+            };
+            let products = engine.model.kernels.products(matrix.form);
+            // SAFETY: the buffers have room for the step's rows, and rows of a layer lie one behind the other.
+            unsafe { products.launch(&engine.stream, &args) }?;
+        }
+        Ok(())
+    }
+
+    /// Queues gates and ups, and what becomes of them.
+    fn gate_up(&self, args: &MlpArgs, rows: usize) -> OpsResult {
+        let (engine, spec) = (self.engine, self.spec());
+        let (memory, linear) = (&engine.memory, &engine.model.weights.linears[args.gate_up.0]);
+        let (x, gated) = (memory.buffer(args.norm.out), memory.gated.address());
+        let (finish, activation) = match spec.activation {
+            spec::Activation::Silu => (Finish::SiluGated, of::Activation::Silu),
+            spec::Activation::GeluTanh => (Finish::GeluGated, of::Activation::GeluTanh),
         };
-        // SAFETY: the buffers have room for the step's rows, and rows of a linear layer lie one behind the other.
-        Ok(unsafe { engine.model.kernels.products.launch(&engine.stream, &args) }?)
+        let is_whole = linear.matrices.len() == 1;
+        if is_whole && engine.fast_for(&linear.matrices[0], rows).is_none() {
+            return self.product(args.gate_up, x, gated, rows, finish);
+        }
+        // Gates and ups of two forms, of which neither product has both; or of a product that activates nothing.
+        let both = memory.buffer(args.gate_up_out);
+        self.product(args.gate_up, x, both, rows, Finish::Bf16)?;
+        let args = GatedArgs {
+            gates_ups: both,
+            out: gated,
+            broken: self.broken(),
+            rows: rows as u32,
+            width: linear.outputs as u32 / 2,
+            activation,
+            order: if is_whole { GateOrder::Groups } else { GateOrder::Halves },
+        };
+        // SAFETY: the buffers have room for the micro-batch.
+        Ok(unsafe { engine.model.kernels.gated.launch(&engine.stream, &args) }?)
     }
 
     fn progress(&self, layer: u16) -> ProgressArgs {
@@ -359,12 +416,8 @@ impl Ops for Step<'_> {
     fn mlp(&mut self, args: MlpArgs) -> OpsResult {
         self.rms_norm(args.norm)?;
         let (memory, rows) = (&self.engine.memory, self.rows().len());
-        let finish = match self.spec().activation {
-            spec::Activation::Silu => Finish::SiluGated,
-            spec::Activation::GeluTanh => Finish::GeluGated,
-        };
+        self.gate_up(&args, rows)?;
         let gated = memory.gated.address();
-        self.product(args.gate_up, memory.buffer(args.norm.out), gated, rows, finish)?;
         self.product(args.down, gated, memory.buffer(args.out), rows, Finish::Bf16)?;
         self.all_reduce(args.out)
     }

@@ -83,6 +83,11 @@ impl Decoder {
         self.buffers.logits
     }
 
+    /// Returns the layer that makes logits.
+    pub fn head(&self) -> Linear {
+        self.weights.head
+    }
+
     /// Returns whether a buffer has room for all rows of a step, not only for a micro-batch's.
     pub fn is_of_all_rows(&self, buffer: Buffer) -> bool {
         self.arena.shapes()[buffer.0].axis == Axis::Inputs

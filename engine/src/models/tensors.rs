@@ -3,7 +3,7 @@
 use crate::spec::{ModelSpec, NormPlacement, QkNorm};
 
 /// Name of the embedding.
-pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 /// Name of the output projection, where it is not the embedding.
 pub(super) const HEAD: &str = "lm_head.weight";
 

@@ -3,6 +3,8 @@
 //! The device is a card, or the emulator where `LD_LIBRARY_PATH` names it (`make test-cuda`). Without either the tests
 //! are skipped, and say so.
 
+pub mod blocks;
+
 use cuda::compiler::Compiler;
 use cuda::kernels::Loader;
 use cuda::{Context, DeviceBytes, Driver, Stream, StreamPriority};

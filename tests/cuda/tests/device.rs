@@ -1,5 +1,9 @@
 //! The device beside the one on the CPU: the same models, the same plans.
 
+#[path = "../../reference/gguf_writer.rs"]
+#[expect(dead_code, reason = "models of these tests have no tokenizer, and some of it is for them")]
+mod gguf_writer;
+
 use cuda::kernels::TOP_MAX;
 use domain::plan::{
     BlockTable, HiddenRows, Input, Mask, Sample, Score, SlotChange, Span, StepOutput, StepPlan, TokenSet,
@@ -7,13 +11,17 @@ use domain::plan::{
 use domain::{
     BlockId, Choice, Dtype, Epoch, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId, Token, Tokens,
 };
+use engine::checkpoint::TensorView;
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
-use engine::cuda::{Card, CudaDevice, CudaModel};
+use engine::cuda::{Card, CudaDevice, CudaModel, KernelSet};
 use engine::device::{Device, DeviceLimits};
-use engine::models::ModelFiles;
-use engine::random::RandomSpec;
-use std::sync::Arc;
+use engine::models::tensors::tensors;
+use engine::models::{Family, ModelFiles};
+use engine::quant::WeightFormat;
+use engine::random::{RandomSpec, SHAPES, Shape};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tests_cuda::blocks::Blocks;
 
 /// Tokens of a block.
 const BLOCK: u32 = 16;
@@ -35,49 +43,96 @@ const FAMILIES: [&str; 10] =
 /// A model for a card and for the CPU.
 struct Models {
     files: ModelFiles,
+    /// The same numbers, for the CPU, which would round activations to 8 bits for quantised weights.
+    widened: Option<ModelFiles>,
     card: Arc<CudaModel>,
     _dir: tempfile::TempDir,
+}
+
+/// Opens the first card. `None`: there is none, which is said.
+fn open_card() -> Option<Arc<Card>> {
+    match Card::open(0, None) {
+        Ok(card) => Some(card),
+        Err(error) => {
+            println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");
+            None
+        }
+    }
 }
 
 impl Models {
     /// Makes a model of random weights. `None`: there is no card, which is said.
     fn random(family: &str) -> Option<Self> {
-        let card = match Card::open(0, None) {
-            Ok(card) => card,
-            Err(error) => {
-                println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");
-                return None;
-            }
-        };
+        let card = open_card()?;
         let dir = tempfile::TempDir::new().expect("a directory");
         let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
         let spec = RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape");
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let card = CudaModel::load(card, files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the model loads");
-        Some(Self { files, card: Arc::new(card), _dir: dir })
+        Some(Self { files, widened: None, card: Arc::new(card), _dir: dir })
+    }
+
+    /// Makes a model of random weights in a GGUF file, whose matrices have the formats that `format` says by their
+    /// names. `None`: there is no card, which is said.
+    fn quantised(is_tied: bool, format: &dyn Fn(&str) -> Blocks) -> Option<Self> {
+        static WIDE: LazyLock<[Shape; 2]> = LazyLock::new(|| {
+            let tiny = SHAPES.iter().find(|shape| shape.name == "tiny-64").expect("a named shape");
+            // Rows of whole blocks of 256.
+            [false, true].map(|tied| Shape { hidden: 256, ffn: 512, tied, ..*tiny })
+        });
+        let card = open_card()?;
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let family = Family::named("llama").expect("a family");
+        let spec = RandomSpec { family, shape: &WIDE[usize::from(is_tied)], seed: 7, dtype: Dtype::Bf16 };
+        spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
+        let plain = ModelFiles::load(dir.path()).expect("the checkpoint loads");
+        let file = dir.path().join("quantised.gguf");
+        let matrix = |name: &str, matrix: &TensorView<'_>| {
+            let (blocks, numbers) = (format(name), matrix.widened(0..matrix.height()));
+            (blocks.kind(), numbers.chunks_exact(matrix.width()).map(|row| blocks.quantise(row)).collect())
+        };
+        gguf_writer::model_in(&plain, "llama", &matrix).write(&file);
+        let files = ModelFiles::load(&file).expect("the file loads");
+        let file = dir.path().join("widened.gguf");
+        let matrix = |_: &str, matrix: &TensorView<'_>| {
+            let row = |row: &[f32]| row.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let numbers = matrix.widened(0..matrix.height());
+            (gguf_writer::kind(Dtype::F32), numbers.chunks_exact(matrix.width()).map(row).collect())
+        };
+        gguf_writer::model_in(&files, "llama", &matrix).write(&file);
+        let widened = Some(ModelFiles::load(&file).expect("the file loads"));
+        let card = CudaModel::load(card, files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the model loads");
+        Some(Self { files, widened, card: Arc::new(card), _dir: dir })
     }
 
     fn layout(&self) -> KvLayout {
         self.files.spec.kv_layout(Dtype::Bf16, Some(BLOCK))
     }
 
-    fn limits(&self) -> DeviceLimits {
-        let blocks = vec![BLOCKS * SLOTS as u32; self.layout().groups.len()];
-        DeviceLimits { rows_max: 192, outputs_max: 2 * SLOTS, context_max: CONTEXT, blocks, slots_max: SLOTS }
+    fn limits(&self, slots: usize) -> DeviceLimits {
+        let blocks = vec![BLOCKS * slots as u32; self.layout().groups.len()];
+        DeviceLimits { rows_max: 192, outputs_max: 2 * slots, context_max: CONTEXT, blocks, slots_max: slots }
     }
 
     fn on_card(&self) -> Run {
-        let device = CudaDevice::new(self.card.clone(), self.layout(), self.limits()).expect("the device starts");
+        let device = CudaDevice::new(self.card.clone(), self.layout(), self.limits(SLOTS)).expect("the device starts");
         Run::new(Box::new(device))
     }
 
+    /// Makes a device with kernels of the set `fast` and so many slots.
+    fn on_card_fast(&self, slots: usize) -> Run {
+        let (layout, limits) = (self.layout(), self.limits(slots));
+        let device = CudaDevice::with_kernels(self.card.clone(), layout, limits, KernelSet::Fast);
+        Run::new(Box::new(device.expect("the device starts")))
+    }
+
     fn on_cpu(&self) -> Run {
-        let files = &self.files;
+        let files = self.widened.as_ref().unwrap_or(&self.files);
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
         let config = CpuConfig {
             layout: self.layout(),
-            limits: self.limits(),
+            limits: self.limits(SLOTS),
             threads: 1,
             pinning: Pinning::Off,
             guarded: false,
@@ -182,32 +237,64 @@ fn top(output: &StepOutput) -> &[(Token, f32)] {
     &sampled[0].logprobs.as_ref().expect("asked for").top
 }
 
+/// Checks that log probabilities are near those of the CPU: of a prompt, then of decoding, whose steps are replayed
+/// graphs on a card.
+fn check_near_cpu(what: &str, there: &mut Run, models: &Models) {
+    let mut here = models.on_cpu();
+    let mut tokens = models.tokens(61, 0);
+    let mut start = 0;
+    let mut farthest: f32 = 0.0;
+    for _ in 0..6 {
+        let next = |run: &mut Run| run.run(vec![span(1, start, &tokens[start..], Some(greedy()))]);
+        let (found, wanted) = (next(there), next(&mut here));
+        let (found, wanted) = (top(&found), top(&wanted));
+        for (token, logprob) in wanted {
+            if let Some((_, other)) = found.iter().find(|(other, _)| other == token) {
+                farthest = farthest.max((logprob - other).abs());
+            }
+        }
+        assert!(farthest <= NEAR, "{what}: {farthest} apart, {found:?}, not {wanted:?}");
+        if wanted[0].1 - wanted[1].1 > 2.0 * NEAR {
+            assert_eq!(found[0].0, wanted[0].0, "{what}: the most probable token");
+        }
+        start = tokens.len();
+        tokens.push(wanted[0].0);
+    }
+    println!("{what}: log probabilities are at most {farthest} apart");
+}
+
 #[test]
 fn every_family_computes_what_the_cpu_does() {
     for family in FAMILIES {
         let Some(models) = Models::random(family) else { return };
-        let (mut there, mut here) = (models.on_card(), models.on_cpu());
-        let mut tokens = models.tokens(61, 0);
-        let mut start = 0;
-        let mut farthest: f32 = 0.0;
-        // A prompt, then decoding, whose steps are replayed graphs on a card.
-        for _ in 0..6 {
-            let next = |run: &mut Run| run.run(vec![span(1, start, &tokens[start..], Some(greedy()))]);
-            let (found, wanted) = (next(&mut there), next(&mut here));
-            let (found, wanted) = (top(&found), top(&wanted));
-            for (token, logprob) in wanted {
-                if let Some((_, other)) = found.iter().find(|(other, _)| other == token) {
-                    farthest = farthest.max((logprob - other).abs());
-                }
-            }
-            assert!(farthest <= NEAR, "{family}: {farthest} apart, {found:?}, not {wanted:?}");
-            if wanted[0].1 - wanted[1].1 > 2.0 * NEAR {
-                assert_eq!(found[0].0, wanted[0].0, "{family}: the most probable token");
-            }
-            start = tokens.len();
-            tokens.push(wanted[0].0);
-        }
-        println!("{family}: log probabilities are at most {farthest} apart");
+        check_near_cpu(family, &mut models.on_card(), &models);
+    }
+}
+
+/// Checks that a row has the same bits in chunks, beside others, and as a row of a graph.
+fn check_rows(what: &str, models: &Models) {
+    let mut run = models.on_card();
+    let tokens = models.tokens(150, 1);
+    let whole = run.prompt(1, &tokens, &[]);
+    for (number, ends) in [(2, &[149][..]), (3, &[16, 90]), (4, &[1, 2, 33, 148])] {
+        let cut = run.prompt(number, &tokens, ends);
+        assert_eq!(top(&cut), top(&whole), "{what}: cut at {ends:?}");
+    }
+    // Beside others: those that decode, and prompts.
+    let others = models.tokens(40, 2);
+    run.prompt(5, &others, &[]);
+    let spans =
+        vec![span(5, 39, &others[39..], None), span(6, 0, &others[..31], None), span(7, 0, &tokens, Some(greedy()))];
+    let beside = run.run(spans);
+    assert_eq!(top(&beside), top(&whole), "{what}: beside others");
+    // As a row of a graph that others fill up.
+    for number in [2, 3, 4] {
+        run.prompt(number, &tokens[..149], &[]);
+    }
+    let spans = [4, 2, 3].map(|number| span(number, 149, &tokens[149..], Some(greedy())));
+    let together = run.run(spans.to_vec());
+    for sampled in together.sampled.expect("the step ran") {
+        assert_eq!(sampled.logprobs.expect("asked for").top, top(&whole), "{what}: {:?} decodes", sampled.key);
     }
 }
 
@@ -215,33 +302,109 @@ fn every_family_computes_what_the_cpu_does() {
 fn a_row_has_the_same_bits_however_it_is_computed() {
     for family in ["llama", "gemma3_text"] {
         let Some(models) = Models::random(family) else { return };
-        let mut run = models.on_card();
-        let tokens = models.tokens(150, 1);
-        let whole = run.prompt(1, &tokens, &[]);
-        for (number, ends) in [(2, &[149][..]), (3, &[16, 90]), (4, &[1, 2, 33, 148])] {
-            let cut = run.prompt(number, &tokens, ends);
-            assert_eq!(top(&cut), top(&whole), "{family}: cut at {ends:?}");
+        check_rows(family, &models);
+    }
+}
+
+#[test]
+fn weights_stay_in_the_formats_of_their_file() {
+    for blocks in Blocks::ALL {
+        let Some(models) = Models::quantised(blocks == Blocks::Q6K, &|_| blocks) else { return };
+        let kept = match blocks {
+            Blocks::Q8_0 | Blocks::Q5_0 => WeightFormat::Q8_0,
+            Blocks::Q4_0 => WeightFormat::Q4_0,
+            Blocks::Q4_1 => WeightFormat::Q4_1,
+            Blocks::Q4K => WeightFormat::Q4K,
+            Blocks::Q6K => WeightFormat::Q6K,
+        };
+        let shares = models.card.shares();
+        let (norms, matrices) = (shares.of(WeightFormat::Plain(Dtype::F32)), shares.of(kept));
+        assert_eq!(shares.bytes(), norms + matrices, "{blocks:?}: {}", shares.told(|bytes| bytes.to_string()));
+        let numbers: usize = tensors(&models.files.spec)
+            .iter()
+            .filter(|tensor| tensor.shape.len() == 2)
+            .map(|tensor| tensor.numbers() as usize)
+            .sum();
+        // Packing adds at most what a unit is larger than its blocks.
+        let stored = kept.bytes(numbers).expect("whole blocks") as u64;
+        assert!((stored..=stored * 103 / 100).contains(&matrices), "{blocks:?}: {matrices} bytes for {stored}");
+        let what = format!("{blocks:?}");
+        check_near_cpu(&what, &mut models.on_card(), &models);
+        check_rows(&what, &models);
+    }
+}
+
+#[test]
+fn a_layer_may_have_matrices_of_several_formats() {
+    // As in files of the kind Q4_K_M; and gates and ups that differ, too.
+    let format = |name: &str| match name {
+        _ if name.contains("v_proj") || name.contains("embed") => Blocks::Q6K,
+        _ if name.contains("gate") => Blocks::Q8_0,
+        _ if name.contains("0.mlp.down") => Blocks::Q5_0,
+        _ => Blocks::Q4K,
+    };
+    let Some(models) = Models::quantised(true, &format) else { return };
+    let shares = models.card.shares();
+    for kept in [WeightFormat::Q4K, WeightFormat::Q6K, WeightFormat::Q8_0] {
+        assert!(shares.of(kept) > 0, "{kept}: {}", shares.told(|bytes| bytes.to_string()));
+    }
+    assert_eq!(shares.of(WeightFormat::Plain(Dtype::Bf16)), 0, "nothing is widened");
+    check_near_cpu("several formats", &mut models.on_card(), &models);
+    check_rows("several formats", &models);
+}
+
+/// Sequences that decode in one graph, more than our own kernels take in the set `fast`.
+const MANY: usize = 24;
+
+#[test]
+fn fast_kernels_compute_what_the_cpu_does_and_say_what_they_are() {
+    // The first has biases.
+    for family in ["qwen2", "llama", "gemma3_text"] {
+        let Some(models) = Models::random(family) else { return };
+        let mut run = models.on_card_fast(MANY);
+        assert!(!run.device.batch_invariant() && models.on_card().device.batch_invariant());
+        let told = run.device.describe();
+        assert!(told.contains("fast kernels, with cublasLt") && !told.contains("batch-invariant"), "{told}");
+        check_near_cpu(family, &mut run, &models);
+        // Steps of many rows are graphs with products of the library: each row is what it is alone, nearly.
+        let prompts: Vec<Vec<Token>> = (0..MANY).map(|number| models.tokens(9 + number % 3, number as u32)).collect();
+        let mut alone = Vec::new();
+        for prompt in &prompts {
+            let mut run = models.on_cpu();
+            let last = prompt.len() - 1;
+            run.run(vec![span(0, 0, &prompt[..last], None)]);
+            alone.push(top(&run.run(vec![span(0, last, &prompt[last..], Some(greedy()))])).to_vec());
         }
-        // Beside others: those that decode, and prompts.
-        let others = models.tokens(40, 2);
-        run.prompt(5, &others, &[]);
-        let spans = vec![
-            span(5, 39, &others[39..], None),
-            span(6, 0, &others[..31], None),
-            span(7, 0, &tokens, Some(greedy())),
-        ];
-        let beside = run.run(spans);
-        assert_eq!(top(&beside), top(&whole), "{family}: beside others");
-        // As a row of a graph that others fill up.
-        for number in [2, 3, 4] {
-            run.prompt(number, &tokens[..149], &[]);
+        for (number, prompt) in prompts.iter().enumerate() {
+            run.run(vec![span(number, 0, &prompt[..prompt.len() - 1], None)]);
         }
-        let spans = [4, 2, 3].map(|number| span(number, 149, &tokens[149..], Some(greedy())));
-        let together = run.run(spans.to_vec());
-        for sampled in together.sampled.expect("the step ran") {
-            assert_eq!(sampled.logprobs.expect("asked for").top, top(&whole), "{family}: {:?} decodes", sampled.key);
+        let decode = |(number, prompt): (usize, &Vec<Token>)| {
+            let last = prompt.len() - 1;
+            span(number, last, &prompt[last..], Some(greedy()))
+        };
+        let together = run.run(prompts.iter().enumerate().map(decode).collect());
+        let sampled = together.sampled.expect("the step ran");
+        assert_eq!(sampled.len(), MANY);
+        for (sampled, alone) in sampled.iter().zip(&alone) {
+            let found = &sampled.logprobs.as_ref().expect("asked for").top;
+            for (token, logprob) in alone {
+                if let Some((_, other)) = found.iter().find(|(other, _)| other == token) {
+                    assert!((logprob - other).abs() <= NEAR, "{family}, {:?}: token {token}", sampled.key);
+                }
+            }
+            if alone[0].1 - alone[1].1 > 2.0 * NEAR {
+                assert_eq!(found[0].0, alone[0].0, "{family}, {:?}: the most probable token", sampled.key);
+            }
         }
     }
+}
+
+#[test]
+fn fast_kernels_leave_quantised_weights_to_our_own() {
+    let Some(models) = Models::quantised(false, &|_| Blocks::Q4_0) else { return };
+    let tokens = models.tokens(60, 3);
+    let (mut fast, mut exact) = (models.on_card_fast(MANY), models.on_card());
+    assert_eq!(top(&fast.prompt(1, &tokens, &[])), top(&exact.prompt(1, &tokens, &[])));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Rows of the embedding, bit for bit.
 
-use cuda::kernels::{Embed, EmbedArgs};
+use cuda::kernels::{Embed, EmbedArgs, WeightForm};
 use half::bf16;
 use proptest::prelude::*;
 use tests_cuda::{Draw, Gpu};
@@ -35,7 +35,7 @@ proptest! {
             scale,
         };
         // SAFETY: the buffers are as the arguments say.
-        unsafe { Embed::load(&gpu.loader).expect("the kernel").launch(&gpu.stream, &args) }.expect("a launch");
+        unsafe { Embed::load(&gpu.loader, WeightForm::Bf16).expect("the kernel").launch(&gpu.stream, &args) }.expect("a launch");
         let found = out.read();
         for row in 0..rows {
             let exact = match table.chunks(width).nth(named(row)) {

@@ -49,7 +49,10 @@ fn sums_of_thread(lane: u32) -> f64 {
     let right = |inner: u32, column: u32| numbers_of(column * 4 + inner % 8 / 2, 4 + inner / 8)[inner as usize % 2];
     let product = |row, column| (0..16).map(|inner| left(row, inner) * right(inner, column)).sum::<f64>();
     let (row, column) = (lane / 4, lane % 4 * 2);
-    [(row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1)].map(|(r, c)| product(r, c)).iter().sum()
+    [(row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1)]
+        .map(|(r, c)| product(r, c))
+        .iter()
+        .sum()
 }
 
 #[test]

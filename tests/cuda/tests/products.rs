@@ -56,6 +56,7 @@ impl Case {
             rows: rows as u32,
             outputs: self.outputs as u32,
             inputs: self.inputs as u32,
+            stride: width as u32,
             finish,
         };
         let kernel = kernel.unwrap_or_else(|| products.choose(&args));
@@ -209,6 +210,7 @@ fn the_choice_fits_the_rows() {
         rows,
         outputs,
         inputs,
+        stride: outputs,
         finish: Finish::Bf16,
     };
     for (outputs, inputs) in [(4096, 4096), (28672, 4096), (4096, 14336), (128_256, 4096), (16, 32)] {

@@ -1,7 +1,7 @@
 //! Products with quantised weights: packing against a plain reader, kernels against numbers in f64 and against one
 //! another, bit for bit.
 
-use cuda::kernels::{Finish, ProductArgs, ProductKernel, Products, WeightForm};
+use cuda::kernels::{Embed, EmbedArgs, Finish, ProductArgs, ProductKernel, Products, WeightForm};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use std::sync::OnceLock;
@@ -21,6 +21,12 @@ struct Weight {
 impl Weight {
     fn value(self) -> f64 {
         self.scale * self.number + self.offset
+    }
+
+    /// Returns it as who widens it has it: the product is exact or rounded, and so is the sum.
+    fn in_f32(self) -> f32 {
+        let product = (self.scale * self.number) as f32;
+        (f64::from(product) + self.offset) as f32
     }
 }
 
@@ -97,7 +103,8 @@ impl Matrix {
 
     fn packed(&self) -> Vec<u8> {
         let mut packed = vec![0xFF; self.form.packed_bytes(self.outputs, self.inputs)];
-        self.form.pack(&self.bytes, self.outputs, self.inputs, &mut packed);
+        let rows: Vec<&[u8]> = self.bytes.chunks_exact(self.form.row_bytes(self.inputs)).collect();
+        self.form.pack(&rows, self.inputs, &mut packed);
         packed
     }
 }
@@ -207,6 +214,7 @@ impl Case {
             rows: rows as u32,
             outputs: outputs as u32,
             inputs: inputs as u32,
+            stride: width as u32,
             finish,
         };
         let kernel = kernel.unwrap_or_else(|| products.choose(&args));
@@ -316,11 +324,97 @@ fn gates_are_as_of_two_kernels() {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn rows_of_a_table_are_what_the_file_says(seed: u64, rows in 1usize..9, blocks in 1usize..20, vocab in 1usize..50) {
+        let Some(gpu) = Gpu::open() else { return Ok(()) };
+        for form in QUANTISED {
+            let mut draw = Draw::new(seed);
+            let blocks = if form.block_inputs() == 256 { blocks.div_ceil(8) } else { blocks };
+            let width = blocks * form.block_inputs() as usize;
+            let table = Matrix::draw(&mut draw, form, vocab, width);
+            let scale = draw.normal();
+            let sampled = [draw.below(vocab) as u32, u32::MAX];
+            // Samples, one of which is none, and tokens behind the last one are among them.
+            let tokens: Vec<i32> = (0..rows).map(|_| draw.below(vocab + 4) as i32 - 2).collect();
+            let (on_table, on_tokens) = (gpu.upload(&table.packed()), gpu.upload(&tokens));
+            let on_sampled = gpu.upload(&sampled);
+            let (out, broken) = (gpu.empty::<bf16>(rows * width), gpu.upload(&vec![0_u32; rows]));
+            let args = EmbedArgs {
+                table: on_table.address(),
+                tokens: on_tokens.address(),
+                sampled: on_sampled.address(),
+                out: out.address(),
+                broken: broken.address(),
+                rows: rows as u32,
+                width: width as u32,
+                vocab: vocab as u32,
+                scale,
+            };
+            // SAFETY: the buffers are as the arguments say.
+            unsafe { Embed::load(&gpu.loader, form).expect("the kernel").launch(&gpu.stream, &args) }.expect("a launch");
+            let (found, told) = (out.read(), broken.read());
+            for (row, found) in found.chunks(width).enumerate() {
+                let token = usize::try_from(tokens[row]).unwrap_or_else(|_| sampled[(-1 - tokens[row]) as usize] as usize);
+                prop_assert_eq!(told[row], u32::from(token >= vocab), "{:?}: row {} of token {}", form, row, token);
+                for (at, found) in found.iter().enumerate() {
+                    let wanted = if token < vocab { bf16::from_f32(table.weight(token, at).in_f32() * scale) } else { bf16::ZERO };
+                    prop_assert_eq!(*found, wanted, "{:?}: number {} of token {}", form, at, token);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that a product does not write have this.
+const BETWEEN: f32 = -7.0;
+
 #[test]
-fn gates_and_ups_alternate_in_eights() {
-    let rows = |from: u8| (0..16).flat_map(|row| [from + row, 0]).collect::<Vec<u8>>();
-    let both = cuda::kernels::interleave(&rows(0), &rows(100), 2);
-    let order: Vec<u8> = both.iter().copied().step_by(2).collect();
-    let expected: Vec<u8> = (0..8).chain(100..108).chain(8..16).chain(108..116).collect();
-    assert_eq!(order, expected);
+fn a_product_writes_its_columns_of_wider_rows_alone() {
+    let Some(gpu) = Gpu::open() else { return };
+    const OUTPUTS: usize = 48;
+    const STRIDE: usize = 80;
+    const FROM: usize = 16;
+    for form in [&QUANTISED[..], &[WeightForm::Bf16]].concat() {
+        let products = Products::load(&gpu.loader, form).expect("the kernels");
+        for rows in [1, 8, 16, 33, 70] {
+            let mut draw = Draw::new(rows as u64);
+            let (inputs, kinds) = (512, [Finish::Bf16, Finish::F32, Finish::SiluGated]);
+            let packed = match form {
+                WeightForm::Bf16 => tests_cuda::bytes_of(&draw.normals(OUTPUTS * inputs, 1.0)).to_vec(),
+                _ => Matrix::draw(&mut draw, form, OUTPUTS, inputs).packed(),
+            };
+            let (x, weights) = (gpu.upload(&draw.normals(rows * inputs, 1.0)), gpu.upload(&packed));
+            for finish in kinds {
+                let width = finish.width(OUTPUTS as u32) as usize;
+                let run = |stride: usize, from: usize| {
+                    let narrow = gpu.upload(&vec![bf16::from_f32(BETWEEN); rows * stride]);
+                    let wide = gpu.upload(&vec![BETWEEN; rows * stride]);
+                    let is_f32 = finish == Finish::F32;
+                    let args = ProductArgs {
+                        out: if is_f32 { wide.address() + 4 * from as u64 } else { narrow.address() + 2 * from as u64 },
+                        weights: weights.address(),
+                        x: x.address(),
+                        bias: 0,
+                        rows: rows as u32,
+                        outputs: OUTPUTS as u32,
+                        inputs: inputs as u32,
+                        stride: stride as u32,
+                        finish,
+                    };
+                    // SAFETY: the buffers are as the arguments say.
+                    unsafe { products.launch(&gpu.stream, &args) }.expect("a launch");
+                    if is_f32 { wide.read() } else { tests_cuda::widened(&narrow.read()) }
+                };
+                let (alone, among) = (run(width, 0), run(STRIDE, FROM));
+                for (row, found) in among.chunks(STRIDE).enumerate() {
+                    let own = &found[FROM..FROM + width];
+                    assert_eq!(bits(own), bits(&alone[row * width..][..width]), "{form:?}, {finish:?}, row {row}");
+                    let others = found[..FROM].iter().chain(&found[FROM + width..]);
+                    assert!(others.into_iter().all(|&number| number == BETWEEN), "{form:?}, {finish:?}, row {row}");
+                }
+            }
+        }
+    }
 }

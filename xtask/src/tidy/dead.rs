@@ -62,7 +62,7 @@ pub(super) fn named_targets(table: &Table, folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Adds `path` and every file that it declares. `is_root`: its modules lie beside it, not in a folder of its name.
-fn reach(tree: &Tree, path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
+pub(super) fn reach(tree: &Tree, path: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
     let Some(file) = tree.file(path) else { return };
     if !reached.insert(path.to_path_buf()) {
         return;

@@ -1,6 +1,6 @@
 //! Dependencies that nothing uses: they cost build time and trust.
 
-use super::dead::named_targets;
+use super::dead::{named_targets, reach, roots};
 use super::floors::{dependency_tables, line_of_key};
 use super::{Finding, words};
 use crate::error::ChoreError;
@@ -18,10 +18,15 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>, ChoreError> {
         // Its own folder, and those of targets that lie elsewhere.
         let mut folders = vec![folder.to_path_buf()];
         folders.extend(named_targets(&table, folder).iter().filter_map(|path| Some(path.parent()?.to_path_buf())));
+        // Modules of theirs may lie elsewhere, too.
+        let mut reached = BTreeSet::new();
+        roots(tree, manifest)?.iter().for_each(|root| reach(tree, root, true, &mut reached));
         for (_, dependencies) in dependency_tables(&table) {
             for name in dependencies.keys() {
                 asked_for.insert(name.clone());
-                let ours = |file: &&File| folders.iter().any(|folder| file.path.starts_with(folder));
+                let ours = |file: &&File| {
+                    reached.contains(&file.path) || folders.iter().any(|folder| file.path.starts_with(folder))
+                };
                 let code = tree.files.iter().filter(|file| file.is_rust()).filter(ours);
                 let in_code = name.replace('-', "_");
                 if !code.into_iter().any(|file| words(&file.code, &in_code).next().is_some()) {
@@ -51,8 +56,9 @@ mod tests {
         let files = [
             ("Cargo.toml", "[workspace.dependencies]\na-b = \"1\"\nc = \"1\"\nd = \"1\"\n"),
             ("x/Cargo.toml", "[dependencies]\na-b.workspace = true\n[dev-dependencies]\nc.workspace = true\n"),
-            ("y/Cargo.toml", "[dev-dependencies]\ne = \"1\"\n[[test]]\npath = \"../z/main.rs\"\n"),
-            ("z/main.rs", "use e::E;"),
+            ("y/Cargo.toml", "[dev-dependencies]\ne = \"1\"\nf = \"1\"\n[[test]]\npath = \"../z/main.rs\"\n"),
+            ("z/main.rs", "use e::E;\n#[path = \"../w/shared.rs\"]\nmod shared;"),
+            ("w/shared.rs", "use f::F;"),
             ("x/src/lib.rs", "use a_b::A; // c::C"),
         ];
         let files: Vec<_> = files.iter().map(|(path, text)| File::new(*path, *text)).collect();

@@ -67,21 +67,29 @@ impl WeightForm {
         }
     }
 
-    /// Packs rows of a file's blocks, `[outputs][row_bytes]`. A part that begins and ends at multiples of 16 outputs is
+    /// Returns the rows that are packed together: a matrix may be packed in parts that begin at multiples of it.
+    pub fn rows_together(self) -> usize {
+        self.shape().map_or(1, |_| FRAGMENT)
+    }
+
+    /// Packs rows of a file's blocks, each of `row_bytes`. A part that begins and ends at multiples of 16 outputs is
     /// packed as in the whole matrix, so threads can share the work. Bf16 is copied.
     ///
     /// # Panics
-    /// `rows` or `packed` have other lengths than the two functions above say, or `inputs` are no whole blocks.
-    pub fn pack(self, rows: &[u8], outputs: usize, inputs: usize, packed: &mut [u8]) {
+    /// `rows` or `packed` have other lengths than the functions above say, or `inputs` are no whole blocks.
+    pub fn pack<R: AsRef<[u8]>>(self, rows: &[R], inputs: usize, packed: &mut [u8]) {
         let row_bytes = self.row_bytes(inputs);
         assert!(inputs.is_multiple_of(self.block_inputs() as usize), "{inputs} inputs of {self:?}");
-        assert_eq!(rows.len(), outputs * row_bytes, "bytes of rows");
-        assert_eq!(packed.len(), self.packed_bytes(outputs, inputs), "bytes of packed weights");
-        let Some(shape) = self.shape() else { return packed.copy_from_slice(rows) };
+        assert!(rows.iter().all(|row| row.as_ref().len() == row_bytes), "bytes of rows");
+        assert_eq!(packed.len(), self.packed_bytes(rows.len(), inputs), "bytes of packed weights");
+        let Some(shape) = self.shape() else {
+            let places = packed.chunks_exact_mut(row_bytes).zip(rows);
+            return places.for_each(|(to, row)| to.copy_from_slice(row.as_ref()));
+        };
         packed.fill(0);
         let units = inputs.div_ceil(shape.unit.0);
         let bytes_of_unit = shape.unit.0 / shape.block.0 * shape.block.1;
-        for (output, row) in rows.chunks_exact(row_bytes).enumerate() {
+        for (output, row) in rows.iter().map(AsRef::as_ref).enumerate() {
             let fragment = &mut packed[output / FRAGMENT * units * shape.unit.1..][..units * shape.unit.1];
             let place = Place { g: output % HALF, is_lower: output % FRAGMENT / HALF };
             for (unit, blocks) in fragment.chunks_exact_mut(shape.unit.1).zip(row.chunks(bytes_of_unit)) {
@@ -96,18 +104,6 @@ impl WeightForm {
             }
         }
     }
-}
-
-/// Puts the rows of gates and of ups as the kernels want them, of any form: 8 gates, their 8 ups, and so on. Both have
-/// a multiple of 8 rows, of `row_bytes` each.
-///
-/// # Panics
-/// They have not.
-pub fn interleave(gates: &[u8], ups: &[u8], row_bytes: usize) -> Vec<u8> {
-    assert_eq!(gates.len(), ups.len(), "as many gates as ups");
-    let both = gates.chunks_exact(HALF * row_bytes).zip(ups.chunks_exact(HALF * row_bytes));
-    assert!(gates.len().is_multiple_of(HALF * row_bytes), "rows in eights");
-    both.flat_map(|(gates, ups)| [gates, ups]).flatten().copied().collect()
 }
 
 /// An output's place in its fragment.
