@@ -9,7 +9,7 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 BINARY = $(RELEASE)/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon cuda-emulator test-cuda test-cuda-gate fix-cuda-gate test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon cuda-emulator test-cuda test-cuda-gate fix-cuda-gate fix-cuda-launches test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test-unit: ## unit, property, reference and whole-path tests
 
 test-e2e: ## the real binary from outside
 	@scripts/install-tools build nextest python model
-	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^discovery::/)'
+	$(CARGO) nextest run --locked --release --workspace -E 'binary(e2e) and not test(/^(discovery|cuda)::/)'
 
 test-etcd: ## workers in a real etcd, and the real binary over its loss
 	@scripts/install-tools build nextest etcd
@@ -63,18 +63,28 @@ CUDA_GATE = cd tests/cuda && libraries="$$(echo $(NVIDIA)/lib)" && LD_LIBRARY_PA
 
 TEST_CUDA = LD_LIBRARY_PATH=$(abspath $(SIMT))/lib $(CARGO) nextest run --locked --release --workspace
 
+# Bugs planted in the device. With the features of `test-sim`, so that what it built serves.
+CUDA_FAULTS = --features sim/planted,tests-cuda/planted --test device
+
 cuda-emulator: ## build the emulator of CUDA into target/simt/lib: LD_LIBRARY_PATH=target/simt/lib baton serve --device cuda
 	@scripts/install-tools build
 	$(MAKE) --no-print-directory -C tests/cuda/simt OUT=$(abspath $(SIMT))/lib
 
-test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways
+test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the device for NVIDIA cards in it, in three ways; bugs planted in the device; whole processes on it
 	@scripts/install-tools build nextest
 	BUILD=$(abspath $(SIMT))/check tests/cuda/simt/check
 	$(MAKE) --no-print-directory -C tests/cuda/simt check OUT=$(abspath $(SIMT))/lib
 	$(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
-	SIMT_COPIES=early SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate)'
+	SIMT_COPIES=early SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate) and not test(/^launches::/)'
 	@# Sampling and whole models take too long with every access checked.
 	SIMT_CHECK=1 $(TEST_CUDA) -E 'package(tests-cuda) and not binary(gate) and not binary(sampling) and not binary(device)'
+	$(TEST_CUDA) -E 'binary(e2e) and test(/^cuda::/)'
+	$(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/)'
+	SIMT_CHECK=1 SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/) or test(=steps_in_flight_sample_what_single_steps_do)'
+
+fix-cuda-launches: cuda-emulator ## write the table of what steps launch
+	@scripts/install-tools build nextest
+	WRITE_TABLE=1 $(TEST_CUDA) -E 'package(tests-cuda) and test(launches::)'
 
 test-cuda-gate: ## the kernels for NVIDIA cards, by NVIDIA's compiler: what they take of each card is a committed table
 	@scripts/install-tools build nextest cuda

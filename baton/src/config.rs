@@ -17,12 +17,12 @@ pub(crate) use changeable::{CHANGEABLE, Part, changeable};
 pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
 pub(crate) use flags::Flags;
 pub(crate) use layers::{ConfigError, Difference, Loaded, load, operator_key};
-pub(crate) use quantity::Bytes;
+pub(crate) use quantity::{Bytes, BytesOrAuto};
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
-    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Pinning, SECTIONS,
-    TlsSettings, Wanted,
+    Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Kernels, Pinning,
+    SECTIONS, TlsSettings, Wanted,
 };
 
 #[cfg(test)]

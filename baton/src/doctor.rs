@@ -1,4 +1,5 @@
-//! `baton doctor`: what is wrong with this host for moving KV fast, line by line, with the command that fixes it.
+//! `baton doctor`: what is wrong with this host for computing, and for moving KV fast, line by line, with the command
+//! that fixes it.
 //!
 //! A check looks at facts of a host ([`host`]) and says what it found ([`finding`]); it changes nothing. Facts can be
 //! recorded and looked at elsewhere. What is deliberately absent: how fast lanes are, which only a transfer tells.
@@ -40,7 +41,7 @@ pub(crate) struct DoctorArgs {
     /// Check a host that was recorded with --record instead of this one
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     host: Option<PathBuf>,
-    /// TOML file with settings; what the section transport needs is checked
+    /// TOML file with settings; what engine.device and the section transport need is checked
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Any setting, e.g. `transport.rdma_traffic_class=104`; may be repeated
@@ -56,7 +57,7 @@ struct Subject<'a> {
     settings: Settings,
 }
 
-/// What the settings want of the host's network.
+/// What the settings want of the host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     /// Of RoCE packets.
@@ -65,6 +66,10 @@ struct Settings {
     tls: bool,
     /// Whether `transport.lanes` leaves the lane `rdma` out.
     forbids_rdma: bool,
+    /// Whether `engine.device` is `cuda`.
+    wants_cuda: bool,
+    /// Whether `engine.kernels` is `fast`.
+    wants_fast: bool,
 }
 
 impl Settings {
@@ -72,6 +77,8 @@ impl Settings {
         let transport = &config.transport;
         Self {
             traffic_class: transport.rdma_traffic_class,
+            wants_cuda: config.engine.device == config::Device::Cuda,
+            wants_fast: config.engine.kernels == config::Kernels::Fast,
             tls: !transport.tls_certificate.is_empty(),
             forbids_rdma: !transport.lanes.0.is_empty() && !transport.lanes.0.contains(&transport::Lane::Rdma),
         }

@@ -2,9 +2,11 @@
 //! taken.
 //!
 //! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed
-//! over; without any, the lanes of this host are measured ([`host`]). What is deliberately absent: the choice of a
+//! over; without any, the lanes of this host are measured ([`host`]), and its cards listed
+//! ([`cards`]). What is deliberately absent: the choice of a
 //! lane, which is the transport's.
 
+mod cards;
 mod host;
 mod map;
 mod scrape;
@@ -21,7 +23,7 @@ use scrape::{ProcessAddress, Scraper};
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopoArgs {
     /// Processes to ask: `baton serve`, or workers at their `worker.ops_listen`. Without any, the lanes of this host
-    /// are measured
+    /// are measured, and its cards listed
     #[arg(value_name = "URL")]
     urls: Vec<String>,
     #[command(flatten)]
@@ -35,7 +37,11 @@ pub(crate) struct TopoArgs {
 pub(crate) fn topo(args: &TopoArgs) -> Result<(), CommandError> {
     if args.urls.is_empty() {
         let lanes = host::measure().map_err(CommandError::Failed)?;
-        let text = if args.json { format!("{:#}\n", serde_json::json!({ "host": lanes })) } else { text::host(&lanes) };
+        let cards = cards::find();
+        let text = match args.json {
+            true => format!("{:#}\n", serde_json::json!({ "host": lanes, "cuda": cards })),
+            false => text::host(&lanes) + &cards.lines(),
+        };
         return Ok(print(&text)?);
     }
     let (mut map, mut failed) = (Map::default(), Vec::new());

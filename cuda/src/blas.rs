@@ -70,6 +70,17 @@ fn version(number: usize) -> String {
     format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
+/// Returns the version of the library: major, minor. It is loaded, and not used. Errors: it is not there.
+pub fn blas_version() -> Result<(u32, u32), BlasError> {
+    // SAFETY: opening the library runs its initialisers, as every user of it does.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(BlasError::Missing);
+    }
+    // SAFETY: the library is present; the call takes nothing.
+    let number = unsafe { sys::cublasLtGetVersion() };
+    Ok(((number / 10_000) as u32, (number / 100 % 100) as u32))
+}
+
 /// What products have in common that are prepared together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlasShape {

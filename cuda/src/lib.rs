@@ -8,8 +8,8 @@ pub mod compiler;
 mod driver;
 pub mod kernels;
 
-pub use blas::{BLAS_WORKSPACE_BYTES, Blas, BlasArgs, BlasError, BlasShape};
+pub use blas::{BLAS_WORKSPACE_BYTES, Blas, BlasArgs, BlasError, BlasShape, blas_version};
 pub use driver::{
-    Access, Args, Attribute, Capture, Context, DeviceBytes, Driver, DriverError, Event, Function, Graph, Grid, Missing,
-    Module, Pinned, Registered, Reservation, Shared, Stream, StreamPriority,
+    Access, Args, Attribute, Capture, Context, DeviceBytes, Driver, DriverError, Event, Function, Graph, Grid,
+    Identity, Missing, Module, Pinned, Registered, Reservation, Shared, Stream, StreamPriority,
 };

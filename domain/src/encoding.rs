@@ -139,6 +139,17 @@ impl KvPart {
         self.encoding
     }
 
+    /// Returns the format of its numbers on the device.
+    pub fn dtype(self) -> Dtype {
+        self.dtype
+    }
+
+    /// Returns what is encoded by itself in one: the numbers of each section, and how many of them share a scale. Those
+    /// that there are not have no numbers.
+    pub fn sections(self) -> [(usize, usize); SECTIONS] {
+        self.sections.map(|section| (section.numbers, section.group))
+    }
+
     /// Tells parts apart that two ends must not mix.
     pub fn fingerprint(self) -> u32 {
         let mut hasher = blake3::Hasher::new();

@@ -1,7 +1,7 @@
 //! Bugs that tests plant, to prove that they would be found.
 //!
-//! A core asks [`is`] at the place where a bug would live. Without the feature `planted`, which only the tests of the
-//! simulation switch on, the answer is `false` at compile time and nothing of it is left in a binary.
+//! A core asks [`is`] at the place where a bug would live. Tests of the simulation and of the device for cards switch
+//! the feature `planted` on. Without it the answer is `false` at compile time and nothing of it is left in a binary.
 
 /// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,16 @@ pub enum Bug {
     EarlierLifeListed,
     /// A worker stays listed that is missing when a directory shows all.
     UnlistedStay,
+    /// A device packs a step into the memory of the one before it, which has not ended.
+    SlabReusedEarly,
+    /// What was copied to a card is said to be there as soon as the copy is queued.
+    CopyNotAwaited,
+    /// Graphs refer to memory that was freed since they were recorded.
+    GraphOutlivesMemory,
+    /// The progress word of a card is a layer ahead.
+    ProgressAhead,
+    /// The end of a step is told before its card has come to it.
+    EndToldEarly,
 }
 
 #[cfg(feature = "planted")]

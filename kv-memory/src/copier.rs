@@ -3,12 +3,11 @@
 
 use crate::checksum::{checksum, fold};
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
+use crate::frame::Frame;
+use crate::host_range::HostRange;
 use crate::peer_memory::PeerMemory;
-use crate::writable_mapping::WritableMapping;
 use domain::KvPart;
 use std::io;
-use std::ops::{Deref, DerefMut};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Orders that wait in one direction of a copier. The asker of one more waits until there is room.
@@ -17,9 +16,9 @@ pub const COPIES_QUEUED_MAX: usize = 256;
 /// Copies between one pool of a device and frames in host memory, and to the pool out of memory of other processes'
 /// devices.
 ///
-/// The two directions do not wait for each other. Within one, orders are carried out in turn. Bytes of the pool that
-/// its owner writes meanwhile arrive torn, as the asker expects. No other code may use ranges that are scattered to, or
-/// fetched to.
+/// The two directions do not wait for each other. Within one, orders begin and end in turn, and some may be under way
+/// at the same time. Bytes of the pool that its owner writes meanwhile arrive torn, as the asker expects. No other
+/// code, and no other order, may use ranges that are scattered to, or fetched to.
 pub trait Copier: Send + Sync {
     /// Makes a frame of so many bytes, at least one, as the copier likes them: pinned, if a device reads it. Errors: of
     /// the system.
@@ -43,6 +42,19 @@ pub trait Copier: Send + Sync {
     /// Copies the first `len` bytes of such memory, or all if it has fewer, to where nothing lies, so that the asker
     /// sees how long that takes.
     fn try_out(&self, source: &Arc<PeerMemory>, len: usize) -> Ticket<Fetched>;
+
+    /// Begins to pin host memory, in the background, so that the device copies to it and from it without a detour.
+    /// Frames over it may be ordered before, and where the system refuses. `name` is for the log. The memory is held
+    /// until the end of what is returned, which waits for what is under way. `None`: the device needs none pinned, or
+    /// the log says why it cannot be.
+    fn pin(&self, _name: &str, _memory: HostRange) -> Option<Box<dyn Send>> {
+        None
+    }
+
+    /// Returns the node of the host's memory that is nearest to the device. `None`: all are alike, or it is not known.
+    fn nearest_node(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// Bytes of a pool, inside of it.
@@ -169,33 +181,6 @@ pub struct Fetched {
     pub ranges: Vec<FetchRange>,
     /// Bytes that were copied.
     pub bytes: u64,
-}
-
-/// Host memory that a copier copies to and from. It is its holder's alone.
-#[derive(Debug)]
-pub struct Frame(WritableMapping);
-
-impl Frame {
-    /// Makes a frame of zeros. Errors: of the system.
-    pub fn new(bytes: usize) -> io::Result<Self> {
-        WritableMapping::new(bytes.max(1), None::<BorrowedFd<'_>>).map(Self)
-    }
-}
-
-impl Deref for Frame {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is mapped as long as the frame, which alone has it, and is borrowed.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), self.0.len()) }
-    }
-}
-
-impl DerefMut for Frame {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the memory is mapped as long as the frame, which alone has it, and is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), self.0.len()) }
-    }
 }
 
 /// What was copied.

@@ -2,7 +2,7 @@
 
 use crate::copier::Copier;
 use crate::device::DeviceFile;
-use crate::host_copier::{DEVICE, HostCopier, KIND};
+use crate::host_copier::{self, DEVICE, KIND};
 use crate::memory::{DevicePlace, Exports, Memory, Place};
 use crate::sealed::sealed;
 use crate::writable_mapping::WritableMapping;
@@ -62,7 +62,7 @@ impl GuardedMemory {
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::SHARED, &file, 0)? };
         let shown = Forbidden { base: base.cast(), len };
-        let copier = Arc::new(HostCopier::new(&working)?);
+        let copier = Arc::new(host_copier::start(&working)?);
         Ok(Self { working, shown, file, copier, part })
     }
 

@@ -1,9 +1,7 @@
-//! The copier of memory that is the host's in truth: one thread for each direction.
+//! The copier of memory that is the host's in truth.
 
-use crate::copier::{
-    COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, FetchOrder, FetchRange, Fetched, Frame, PoolRange, Reply,
-    SumOf, Ticket,
-};
+use crate::copier::{CopyError, CopyOrder, FetchOrder, FetchRange, PoolRange, SumOf};
+use crate::copier_threads::{CopierDevice, CopierThreads, Hand};
 use crate::copy::{copy_racing, copy_racing_cached};
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
 use crate::encoding::{decode_parts, encode_parts};
@@ -13,8 +11,6 @@ use crate::writable_mapping::WritableMapping;
 use domain::KvPart;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use threads::Doing;
 
 /// Bytes of the pool that are encoded or decoded at once, from a cache.
 const STEP_BYTES: usize = 16 << 10;
@@ -24,75 +20,22 @@ pub(crate) const DEVICE: DeviceId = DeviceId(0);
 /// What drives that device.
 pub(crate) const KIND: DeviceKind = DeviceKind::Guarded;
 
-/// A copier of one pool. Its threads end when it is dropped, once what was ordered is done.
-pub(crate) struct HostCopier {
-    /// What leaves the pool.
-    outward: SyncSender<Ordered>,
-    /// What goes to it.
-    inward: SyncSender<Ordered>,
+/// The processor, as if it were a device.
+pub(crate) struct HostDevice;
+
+/// Starts the copier of a pool. Errors: of the system.
+pub(crate) fn start(pool: &Arc<WritableMapping>) -> io::Result<CopierThreads<HostDevice>> {
+    let hand = || HostHand { pool: pool.clone(), step: Vec::new() };
+    CopierThreads::start("baton", HostDevice, pool.len(), [hand(), hand()])
 }
 
-/// An order, and where its end is told.
-enum Ordered {
-    Gather(CopyOrder, Reply),
-    /// With what its frame has to sum up to.
-    Scatter(CopyOrder, u64, Reply),
-    Fetch(FetchOrder, Reply<Fetched>),
-    /// So many bytes, to nowhere.
-    TryOut(Arc<PeerMemory>, usize, Reply<Fetched>),
-}
-
-/// What one thread works with.
-struct Hand {
-    pool: Arc<WritableMapping>,
-    /// Parts on their way between the pool and the frame; and where nothing lies.
-    step: Vec<u8>,
-}
-
-impl HostCopier {
-    /// Starts its threads. Errors: of the system.
-    pub(crate) fn new(pool: &Arc<WritableMapping>) -> io::Result<Self> {
-        let start = |name: &str| {
-            let (sender, orders) = sync_channel(COPIES_QUEUED_MAX);
-            let mut hand = Hand { pool: pool.clone(), step: Vec::new() };
-            threads::spawn(format!("baton-{name}"), move || {
-                while let Some(ordered) = next(&orders) {
-                    hand.carry_out(ordered);
-                }
-            })?;
-            Ok::<_, io::Error>(sender)
-        };
-        Ok(Self { outward: start("gather")?, inward: start("scatter")? })
-    }
-}
-
-/// Waits for an order. `None`: there will be no more.
-fn next(orders: &Receiver<Ordered>) -> Option<Ordered> {
-    threads::during(Doing::WaitsForOrders, || orders.recv()).ok()
-}
-
-/// Lays an order with this waker. If the thread has ended, the order has too.
-fn lay<T>(
-    thread: &SyncSender<Ordered>,
-    waker: Option<Arc<dyn Fn() + Send + Sync>>,
-    ordered: impl FnOnce(Reply<T>) -> Ordered,
-) -> Ticket<T> {
-    let (ticket, reply) = Ticket::new(waker);
-    drop(thread.send(ordered(reply)));
-    ticket
-}
-
-impl Copier for HostCopier {
-    fn frame(&self, bytes: usize) -> io::Result<Frame> {
-        Frame::new(bytes)
+impl CopierDevice for HostDevice {
+    fn kind(&self) -> DeviceKind {
+        KIND
     }
 
-    fn gather(&self, mut order: CopyOrder) -> Ticket {
-        lay(&self.outward, order.waker.take(), |reply| Ordered::Gather(order, reply))
-    }
-
-    fn scatter(&self, mut order: CopyOrder, sum: u64) -> Ticket {
-        lay(&self.inward, order.waker.take(), |reply| Ordered::Scatter(order, sum, reply))
+    fn id(&self) -> DeviceId {
+        DEVICE
     }
 
     fn import(&self, exported: DeviceFile<'_>, len: usize) -> io::Result<Arc<PeerMemory>> {
@@ -101,14 +44,13 @@ impl Copier for HostCopier {
         // SAFETY: the mapping has so many bytes from there on, and stays valid memory whatever becomes of its owner.
         Ok(Arc::new(unsafe { PeerMemory::new(KIND, DEVICE, address, len, Box::new(mapping)) }))
     }
+}
 
-    fn fetch(&self, mut order: FetchOrder) -> Ticket<Fetched> {
-        lay(&self.inward, order.waker.take(), |reply| Ordered::Fetch(order, reply))
-    }
-
-    fn try_out(&self, source: &Arc<PeerMemory>, len: usize) -> Ticket<Fetched> {
-        lay(&self.inward, None, |reply| Ordered::TryOut(source.clone(), len, reply))
-    }
+/// What copies. An order has happened when it has begun; what is known of it then is its sum.
+struct HostHand {
+    pool: Arc<WritableMapping>,
+    /// Parts on their way between the pool and the frame; and where nothing lies.
+    step: Vec<u8>,
 }
 
 /// Returns where the bytes of a peer's memory begin at `at` in it.
@@ -116,39 +58,12 @@ fn within(source: &PeerMemory, at: u64) -> *const u8 {
     std::ptr::with_exposed_provenance::<u8>(source.address() as usize).wrapping_add(at as usize)
 }
 
-impl Hand {
-    fn carry_out(&mut self, ordered: Ordered) {
-        match ordered {
-            Ordered::Gather(order, reply) => reply.tell(self.gather(order)),
-            Ordered::Scatter(order, sum, reply) => reply.tell(self.scatter(order, sum)),
-            Ordered::Fetch(order, reply) => reply.tell(self.fetch(order)),
-            Ordered::TryOut(source, len, reply) => reply.tell(self.try_out(source, len)),
-        }
-    }
+impl Hand for HostHand {
+    const AT_ONCE: usize = 1;
 
-    fn fetch(&mut self, order: FetchOrder) -> Result<Fetched, CopyError> {
-        let bytes = order.check(KIND, DEVICE, self.pool.len())?;
-        for &FetchRange { from, to, len } in &order.ranges {
-            let to = self.pool.as_ptr().wrapping_add(to as usize);
-            // SAFETY: both ranges are inside their memory, which the order and this thread hold, and nobody else uses
-            // what is fetched to.
-            unsafe { copy_racing(within(&order.source, from), to, len) };
-        }
-        Ok(Fetched { ranges: order.ranges, bytes })
-    }
+    type Begun = u64;
 
-    fn try_out(&mut self, source: Arc<PeerMemory>, len: usize) -> Result<Fetched, CopyError> {
-        let order = FetchOrder { source, ranges: Vec::new(), waker: None };
-        order.check(KIND, DEVICE, self.pool.len())?;
-        let len = len.min(order.source.len());
-        self.step.resize(len.max(self.step.len()), 0);
-        // SAFETY: the peer's memory has so many bytes and is held, and the others are the thread's own.
-        unsafe { copy_racing(within(&order.source, 0), self.step.as_mut_ptr(), len) };
-        Ok(Fetched { ranges: order.ranges, bytes: len as u64 })
-    }
-
-    fn gather(&mut self, mut order: CopyOrder) -> Result<Copied, CopyError> {
-        let bytes = order.check(self.pool.len())?;
+    unsafe fn gather(&mut self, order: &mut CopyOrder, bytes: usize) -> Result<u64, CopyError> {
         let mut end = 0;
         for at in 0..order.ranges.len() {
             let range = order.ranges[at];
@@ -156,10 +71,45 @@ impl Hand {
             end += order.framed_bytes(range);
             self.gather_range(range, order.part, &mut order.frame[begin..end]);
         }
-        let sum = order.sum(bytes);
-        Ok(Copied { frame: order.frame, bytes, sum })
+        Ok(order.sum(bytes))
     }
 
+    unsafe fn scatter(&mut self, order: &CopyOrder, bytes: usize, sum: u64) -> Result<u64, CopyError> {
+        if order.sum != SumOf::Nothing && order.sum(bytes) != sum {
+            return Err(CopyError::Checksum);
+        }
+        let mut end = 0;
+        for &range in &order.ranges {
+            let begin = end;
+            end += order.framed_bytes(range);
+            self.scatter_range(&order.frame[begin..end], range, order.part);
+        }
+        Ok(sum)
+    }
+
+    unsafe fn fetch(&mut self, order: &FetchOrder) -> Result<u64, CopyError> {
+        for &FetchRange { from, to, len } in &order.ranges {
+            let to = self.pool.as_ptr().wrapping_add(to as usize);
+            // SAFETY: both ranges are inside their memory, which the order and this thread hold, and nobody else uses
+            // what is fetched to.
+            unsafe { copy_racing(within(&order.source, from), to, len) };
+        }
+        Ok(0)
+    }
+
+    unsafe fn try_out(&mut self, source: &PeerMemory, len: usize) -> Result<u64, CopyError> {
+        self.step.resize(len.max(self.step.len()), 0);
+        // SAFETY: the peer's memory has so many bytes and is held, and the others are the thread's own.
+        unsafe { copy_racing(within(source, 0), self.step.as_mut_ptr(), len) };
+        Ok(0)
+    }
+
+    fn end(&mut self, sum: u64, _: Option<&mut CopyOrder>) -> Result<u64, CopyError> {
+        Ok(sum)
+    }
+}
+
+impl HostHand {
     /// Copies a range of the pool to its place in a frame, which is as long.
     fn gather_range(&mut self, range: PoolRange, part: Option<KvPart>, to: &mut [u8]) {
         let from = self.pool.as_ptr().wrapping_add(range.at as usize);
@@ -176,20 +126,6 @@ impl Hand {
             encode_parts(part, &self.step, encoded);
             rest = after;
         }
-    }
-
-    fn scatter(&mut self, order: CopyOrder, sum: u64) -> Result<Copied, CopyError> {
-        let bytes = order.check(self.pool.len())?;
-        if order.sum != SumOf::Nothing && order.sum(bytes) != sum {
-            return Err(CopyError::Checksum);
-        }
-        let mut end = 0;
-        for &range in &order.ranges {
-            let begin = end;
-            end += order.framed_bytes(range);
-            self.scatter_range(&order.frame[begin..end], range, order.part);
-        }
-        Ok(Copied { frame: order.frame, bytes, sum })
     }
 
     /// Copies what a frame has of a range to the pool.
@@ -221,8 +157,11 @@ fn steps(part: KvPart, len: usize) -> impl Iterator<Item = (usize, usize)> {
 mod tests {
     use super::*;
     use crate::checksum::{checksum, fold};
+    use crate::copier::Copier;
+    use crate::frame::Frame;
     use domain::{Dtype, Encoding, KvGroup, KvKind, KvLayout, ModelLayout};
     use proptest::prelude::*;
+    use std::sync::mpsc::sync_channel;
 
     const POOL: usize = 96 << 10;
 
@@ -235,9 +174,9 @@ mod tests {
         CopyOrder { frame, ranges: ranges.to_vec(), part, sum, waker: None }
     }
 
-    fn pool() -> (Arc<WritableMapping>, HostCopier) {
+    fn pool() -> (Arc<WritableMapping>, impl Copier) {
         let pool = Arc::new(WritableMapping::new(POOL, None::<std::os::fd::BorrowedFd<'_>>).expect("memory"));
-        let copier = HostCopier::new(&pool).expect("threads");
+        let copier = start(&pool).expect("threads");
         (pool, copier)
     }
 

@@ -2,8 +2,10 @@
 
 use crate::copier::Copier;
 use crate::device::{DeviceFile, DeviceId, DeviceKind};
+use crate::host_range::HostRange;
 use domain::KvPart;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// How a driver exports memory of its device. A driver may know several ways, or none.
@@ -122,4 +124,11 @@ pub unsafe trait Memory: Send + Sync {
     fn part(&self) -> Option<KvPart> {
         None
     }
+}
+
+/// Returns the bytes of `memory`, which they hold. `None`: it is a device's.
+pub fn host_range(memory: &Arc<dyn Memory>) -> Option<HostRange> {
+    let first = NonNull::new(memory.place().host()?)?;
+    // SAFETY: memory of the host is mapped for as long as it lives, at one place.
+    Some(unsafe { HostRange::new(first, memory.len(), Arc::new(memory.clone())) })
 }

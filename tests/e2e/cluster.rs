@@ -11,6 +11,8 @@ use std::sync::Arc;
 /// A cluster whose first router is the one that is asked.
 pub(crate) struct Cluster {
     secret: String,
+    /// What workers have in their environment beside the secret.
+    environment: Vec<(String, String)>,
     workers: Vec<Worker>,
     router: Option<Process>,
 }
@@ -30,7 +32,13 @@ struct Worker {
 impl Cluster {
     /// Nobody, yet; those to come know this secret.
     pub(crate) fn new(secret: &str) -> Self {
-        Self { secret: secret.to_owned(), workers: Vec::new(), router: None }
+        Self { secret: secret.to_owned(), environment: Vec::new(), workers: Vec::new(), router: None }
+    }
+
+    /// Changes what workers that are started from now on have in their environment.
+    pub(crate) fn set_environment(&mut self, environment: &[(&str, &str)]) {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.environment = environment.iter().map(own).collect();
     }
 
     /// Starts a prefill worker.
@@ -65,7 +73,9 @@ impl Cluster {
         let address = worker.address.to_string();
         let mut arguments = vec![worker.command, "--listen", &address, "--threads", "1"];
         arguments.extend(worker.flags.iter().map(String::as_str));
-        worker.process = Some(Process::start(&arguments, &[("BATON_CLUSTER__SECRET", &worker.secret)]));
+        let environment = self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let environment: Vec<_> = environment.chain([("BATON_CLUSTER__SECRET", worker.secret.as_str())]).collect();
+        worker.process = Some(Process::start(&arguments, &environment));
     }
 
     /// Where the workers' sessions listen, in the order in which they were started.

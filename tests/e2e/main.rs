@@ -22,6 +22,7 @@ mod clients;
 mod cluster;
 mod collector;
 mod command_line;
+mod cuda;
 mod discovery;
 mod disk;
 mod dump;

@@ -36,8 +36,17 @@ impl Folder {
 
     /// Writes a model with random weights into it: four layers with a sliding window, no chat template. Returns where.
     pub(crate) fn window_model(&self) -> String {
-        let dir = self.path("window");
-        let arguments = ["model", "random", "--shape", "tiny-window", "--family", "mistral", "--seed", "1", &dir];
+        self.random_as("window", "mistral", "tiny-window")
+    }
+
+    /// Writes a model with random weights of this family and named shape into it. Returns where.
+    pub(crate) fn random_model(&self, family: &str, shape: &str) -> String {
+        self.random_as(family, family, shape)
+    }
+
+    fn random_as(&self, name: &str, family: &str, shape: &str) -> String {
+        let dir = self.path(name);
+        let arguments = ["model", "random", "--shape", shape, "--family", family, "--seed", "1", &dir];
         let output = Command::new(BATON).args(arguments).env_clear().output().expect("the binary runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         dir

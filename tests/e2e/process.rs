@@ -98,6 +98,11 @@ impl Process {
         ended(&mut self.child)
     }
 
+    /// What it welcomed with so far, but for the first line.
+    pub(crate) fn welcome(&self) -> String {
+        self.welcome.lock().expect("nobody panics with it").clone()
+    }
+
     /// What it wrote to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("nobody panics with it").clone()

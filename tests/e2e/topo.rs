@@ -47,6 +47,9 @@ fn the_lanes_of_this_host_are_measured() {
         assert!(out.lines().any(|line| line.trim_start().starts_with(lane)), "{lane}: {out}");
     }
     let host = topo_json(&[]);
+    let cards = host["cuda"]["cards"].as_array().expect("a list").len();
+    assert!((cards > 0) != host["cuda"]["reason"].is_string(), "{host:#}");
+    assert!(out.contains("\nCards for the device cuda\n"), "{out}");
     let lanes = host["host"].as_array().expect("a list");
     assert_eq!(lanes.iter().filter(|lane| lane["taken"] == true).count(), 1, "{host:#}");
     for lane in lanes {

@@ -18,19 +18,19 @@ mod slab;
 mod view;
 
 use crate::mover::{BACKLOG_MAX, TierEvent, TierOwner, TierParts};
-use crate::mover_thread::{Events, MoveKind, MoverThread, Order, Waiting, orders};
-use crate::records::Records;
+use crate::mover_thread::{Events, Move, MoveKind, MoverThread, Order, Waiting, orders};
+use crate::records::{RecordError, Records};
 use domain::{Incarnation, KvLayout, WorkerId};
 pub use file::FolderError;
 use kv_manager::tiers::{ReadEnd, Tier, TierConfig, WriteEnd, WritePolicy};
 use slab::Slab;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use threads::Doing;
-use transport::{Failure, Memory};
+use transport::{Failure, Memory, Ticket};
 
 /// The atomics that `generation` uses: here those of `std`, in its test those of loom.
 mod atomic {
@@ -39,6 +39,9 @@ mod atomic {
 
 /// Writes in progress at once. One is copied at a time; the others keep the thread busy.
 const WRITES_MAX: usize = 8;
+
+/// Reads that a device's copier carries out at once. A warp sums up each of them, slower than the bus carries it.
+const READS_AT_ONCE: usize = 8;
 
 /// Settings of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,11 +127,11 @@ fn over(
     failure: &Failure,
     sink: impl Fn(TierEvent) + Send + 'static,
 ) -> Result<(TierParts, Arc<dyn Memory>), HostError> {
-    let slab = Slab::new(config, layout)?;
+    let slab = Slab::new(config, layout, &pools)?;
     let (slots, memory) = (slab.slots(), slab.memory());
     let (order, inbox) = orders();
     let (records, events) = (Records::new(layout, pools), Events::new(Box::new(sink)));
-    let work = Work { name: config.name.clone(), records, slab, events, inbox };
+    let work = Work { name: config.name.clone(), records, slab, events, inbox, reads: VecDeque::new() };
     let mover = MoverThread::start(format!("{}-host", config.name), failure, order, move || work.run())?;
     let size = TierConfig {
         slots: vec![slots; layout.groups.len()],
@@ -146,6 +149,8 @@ struct Work {
     slab: Slab,
     events: Events,
     inbox: Receiver<Order>,
+    /// Reads that a copier carries out.
+    reads: VecDeque<(Move, Ticket)>,
 }
 
 impl Work {
@@ -163,18 +168,55 @@ impl Work {
                         Order::Cancel(key) => drop(cancelled.insert(key)),
                         // This thread does everything itself, and the worker knows all records.
                         Order::Ended(..) | Order::LookUp(..) => {}
-                        Order::Close => return,
+                        Order::Close => return self.end_reads(0),
                     }
                     order = self.inbox.try_recv().ok();
                 }
                 waiting.cancel(&cancelled).iter().for_each(|one| self.events.tell(one.failed()));
                 let Some(one) = waiting.pop(true) else { break };
-                let (wrote, read) = self.copy(&one.kind);
-                self.events.tell(one.end(wrote, read));
+                self.carry_out(one);
                 order = self.inbox.try_recv().ok();
             }
+            self.end_reads(0);
             self.events.flush();
         }
+    }
+
+    /// Carries out a move. A read of memory of a device is only begun.
+    fn carry_out(&mut self, one: Move) {
+        if let MoveKind::Read(_, read) = &one.kind {
+            // SAFETY: the core keeps the block for this read, and writes nothing to its slot, until it has ended.
+            match unsafe { self.slab.begin_take(&self.records, read) } {
+                Ok(Some(ticket)) => {
+                    self.reads.push_back((one, ticket));
+                    return self.end_reads(READS_AT_ONCE - 1);
+                }
+                Ok(None) => return self.end_read(&one, Ok(())),
+                Err(why) => return self.end_read(&one, Err(why)),
+            }
+        }
+        let wrote = self.write(&one.kind);
+        self.events.tell(one.end(wrote, ReadEnd::Unread));
+    }
+
+    /// Waits for reads, the first ones first, until no more than `left` are under way.
+    fn end_reads(&mut self, left: usize) {
+        while self.reads.len() > left
+            && let Some((one, ticket)) = self.reads.pop_front()
+        {
+            self.end_read(&one, ticket.wait().map(drop).map_err(RecordError::from));
+        }
+    }
+
+    fn end_read(&mut self, one: &Move, ended: Result<(), RecordError>) {
+        let end = match ended {
+            Ok(()) => ReadEnd::Good,
+            Err(why) => {
+                tracing::warn!(tier = self.name, place = ?one.place(), %why, "a record is wrong; it is not used");
+                ReadEnd::Wrong
+            }
+        };
+        self.events.tell(one.end(WriteEnd::Failed, end));
     }
 
     /// Waits for the next order. Meanwhile the slab gets its pages. `None`: there will be no order.
@@ -188,32 +230,24 @@ impl Work {
         }
     }
 
-    fn copy(&mut self, kind: &MoveKind) -> (WriteEnd, ReadEnd) {
+    fn write(&mut self, kind: &MoveKind) -> WriteEnd {
         match kind {
             MoveKind::Write(write) => {
                 // SAFETY: the core keeps the block as it is until this write has ended.
                 match unsafe { self.slab.put(&self.records, write) } {
-                    Ok(()) => (WriteEnd::Written, ReadEnd::Unread),
+                    Ok(()) => WriteEnd::Written,
                     Err(why) => {
                         tracing::warn!(tier = self.name, place = ?write.place, %why, "a record is not written");
-                        (WriteEnd::Failed, ReadEnd::Unread)
+                        WriteEnd::Failed
                     }
                 }
             }
             MoveKind::Land(_, lift, record) => {
                 self.slab.land(&self.records, lift.to.slot, record);
-                (WriteEnd::Written, ReadEnd::Unread)
+                WriteEnd::Written
             }
-            // No tier is faster than this one.
-            MoveKind::Lift(..) => (WriteEnd::Failed, ReadEnd::Unread),
-            // SAFETY: the core keeps the block for this read until it has ended.
-            MoveKind::Read(_, read) => match unsafe { self.slab.take(&self.records, read) } {
-                Ok(()) => (WriteEnd::Failed, ReadEnd::Good),
-                Err(why) => {
-                    tracing::warn!(tier = self.name, place = ?read.place, %why, "a record is wrong; it is not used");
-                    (WriteEnd::Failed, ReadEnd::Wrong)
-                }
-            },
+            // No tier is faster than this one, and reads are begun elsewhere.
+            MoveKind::Lift(..) | MoveKind::Read(..) => WriteEnd::Failed,
         }
     }
 }

@@ -5,11 +5,11 @@
 use domain::{BlockHash, BlockRef, Encoding, GroupId, KvLayout};
 use kv_manager::tiers::header::{HEADER, HeaderError, RecordHeader};
 use kv_manager::tiers::{TierLift, TierRead, TierWrite};
-use std::cell::Cell;
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use transport::{
-    CopyError, CopyOrder, DevicePlace, Frame, Memory, Place, PoolRange, SumOf, checksum, decode_summed, encode_summed,
+    CopyError, CopyOrder, Frame, Memory, Place, PoolRange, SumOf, Ticket, checksum, decode_summed, encode_summed,
 };
 
 /// A record on its way between two tiers, as both store it: its header, then its bytes. Both were verified.
@@ -59,8 +59,6 @@ pub(super) struct Records {
     pools: Vec<Arc<dyn Memory>>,
     layout: KvLayout,
     fingerprint: u64,
-    /// What records go through between memory of a device and their spots; there from the first one on.
-    frame: Cell<Option<Frame>>,
 }
 
 /// Returns the first byte of memory of a tier's own, which is the host's.
@@ -79,7 +77,7 @@ pub(super) struct Spot {
 
 impl Records {
     pub(super) fn new(layout: &KvLayout, pools: Vec<Arc<dyn Memory>>) -> Self {
-        Self { pools, layout: layout.clone(), fingerprint: layout.records_fingerprint(), frame: Cell::default() }
+        Self { pools, layout: layout.clone(), fingerprint: layout.records_fingerprint() }
     }
 
     /// Returns the bytes of a record of the group, as tiers store it.
@@ -93,27 +91,29 @@ impl Records {
     }
 
     /// Encodes the block's record into the spot, with its header. Errors: it does not leave its device. Then the spot
-    /// has what it had.
+    /// has no record.
     ///
     /// # Safety
     ///
     /// The spot is the caller's alone and has room for the record. Nobody writes the block until its write has ended.
     pub(super) unsafe fn put(&self, write: &TierWrite, spot: Spot) -> Result<(), RecordError> {
         let (pool, range, len) = (self.pool(write.block), self.range(write.block), self.len(write.block.group));
-        // SAFETY: as the caller says.
-        let record = unsafe { std::slice::from_raw_parts_mut(spot.record, len) };
         let checksum = match pool.place() {
             Place::Host(first) => {
                 // SAFETY: the block is inside the pool; for the rest, as the caller says.
-                let block = unsafe { std::slice::from_raw_parts(first.add(range.at as usize), range.len) };
+                let (block, record) = unsafe {
+                    let block = std::slice::from_raw_parts(first.add(range.at as usize), range.len);
+                    (block, std::slice::from_raw_parts_mut(spot.record, len))
+                };
                 encode_summed(&self.layout, usize::from(write.block.group.0), block, record)
             }
             Place::Device(device) => {
-                let order = self.order(device, write.block.group, range)?;
-                let copied = device.copier.gather(order).wait()?;
-                record.copy_from_slice(&copied.frame[..copied.bytes]);
-                self.frame.set(Some(copied.frame));
-                copied.sum
+                // Until it is there the header is of none.
+                // SAFETY: as the caller says.
+                unsafe { spot.header.write_bytes(0, HEADER) };
+                // SAFETY: the spot is the caller's alone, and this thread waits until the frame is dropped.
+                let frame = unsafe { frame(spot, len, Box::new(())) };
+                device.copier.gather(self.order(write.block.group, range, frame)).wait()?.sum
             }
         };
         let header = RecordHeader { checksum, ..self.header(write.block.group, write.hash) };
@@ -129,28 +129,47 @@ impl Records {
     ///
     /// Nobody writes the spot, which has room for the record. The block is the read's alone until that has ended.
     pub(super) unsafe fn take(&self, read: &TierRead, spot: Spot) -> Result<(), RecordError> {
+        // SAFETY: as the caller says; this thread waits for the end.
+        match unsafe { self.begin_take(read, spot, Box::new(())) }? {
+            Some(ticket) => ticket.wait().map(drop).map_err(Into::into),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to decode the record that lies at the spot into the read's block. `memory` keeps the spot mapped. Returns
+    /// what a copier does for it; `None`: it is done. Errors: it is not the right one.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Records::take`], until the ticket is over.
+    pub(super) unsafe fn begin_take(
+        &self,
+        read: &TierRead,
+        spot: Spot,
+        memory: Box<dyn Send + Sync>,
+    ) -> Result<Option<Ticket>, RecordError> {
         let len = self.len(read.block.group);
         // SAFETY: as the caller says.
         let sum = self.sum(read.block.group, read.hash, unsafe { &*spot.header.cast() })?;
-        // SAFETY: as the caller says.
-        let record = unsafe { std::slice::from_raw_parts(spot.record, len) };
         let range = self.range(read.block);
         match self.pool(read.block).place() {
             Place::Host(first) => {
                 // SAFETY: the block is inside the pool; for the rest, as the caller says.
-                let block = unsafe { std::slice::from_raw_parts_mut(first.add(range.at as usize), range.len) };
+                let (record, block) = unsafe {
+                    let block = std::slice::from_raw_parts_mut(first.add(range.at as usize), range.len);
+                    (std::slice::from_raw_parts(spot.record, len), block)
+                };
                 if !decode_summed(&self.layout, usize::from(read.block.group.0), record, sum, block) {
                     return Err(RecordError::Checksum);
                 }
+                Ok(None)
             }
             Place::Device(device) => {
-                let mut order = self.order(device, read.block.group, range)?;
-                order.frame[..len].copy_from_slice(record);
-                let copied = device.copier.scatter(order, sum).wait()?;
-                self.frame.set(Some(copied.frame));
+                // SAFETY: nobody writes the spot until the ticket is over, and then the frame is dropped.
+                let frame = unsafe { frame(spot, len, memory) };
+                Ok(Some(device.copier.scatter(self.order(read.block.group, range, frame), sum)))
             }
         }
-        Ok(())
     }
 
     /// Copies the record that lies at the spot, for another tier. Errors: it is not the right one.
@@ -209,13 +228,22 @@ impl Records {
         PoolRange { at: begin as u64, len }
     }
 
-    /// Returns an order to copy a block of the group, as tiers store it, by way of a frame with room for any record.
-    /// Errors: there is no memory for a frame.
-    fn order(&self, device: DevicePlace<'_>, group: GroupId, range: PoolRange) -> Result<CopyOrder, RecordError> {
-        let frame = self.frame.take().map_or_else(|| device.copier.frame(self.len_max()), Ok);
-        let frame = frame.map_err(CopyError::from)?;
+    /// Returns an order to copy a block of the group, as tiers store it, to this frame or out of it.
+    fn order(&self, group: GroupId, range: PoolRange, frame: Frame) -> CopyOrder {
         let is_encoded = self.layout.encoding != Encoding::Exact;
         let part = is_encoded.then(|| self.layout.part(usize::from(group.0)));
-        Ok(CopyOrder { frame, ranges: vec![range], part, sum: SumOf::Frame, waker: None })
+        CopyOrder { frame, ranges: vec![range], part, sum: SumOf::Frame, waker: None }
     }
+}
+
+/// Returns the record of a spot as a frame, so that nothing is copied twice. `memory` keeps it mapped.
+///
+/// # Safety
+///
+/// The spot has room for so many bytes, and is used by nothing else until the frame is dropped; if it is only
+/// scattered, others may read it.
+unsafe fn frame(spot: Spot, len: usize, memory: Box<dyn Send + Sync>) -> Frame {
+    let first = NonNull::new(spot.record).expect("a spot is no null");
+    // SAFETY: as the caller says.
+    unsafe { Frame::over(first, len, memory) }
 }

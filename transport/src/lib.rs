@@ -32,7 +32,7 @@ pub use failure::{Failure, Fault};
 pub use kv_memory::{
     Copier, CopyError, CopyOrder, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, FetchOrder, Fetched, Frame,
     GuardedMemory, Memory, PeerMemory, Place, PoolRange, PrivateMemory, SealedMemory, SumOf, Ticket, checksum,
-    copy_racing_cached, decode_record, decode_summed, encode_record, encode_summed,
+    copy_racing_cached, decode_record, decode_summed, encode_record, encode_summed, host_range, prefer_node,
 };
 pub use lanes::local::Hub;
 pub use lanes::rails::RailFault;

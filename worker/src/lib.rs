@@ -45,5 +45,5 @@ pub use sequence::{PROMPT, Sequence};
 pub use serve::{Identity, serve};
 pub use sessions::SessionId;
 pub use state::WorkerState;
-pub use step_loop::{StartError, Worker, WorkerParts, agent_config, join};
+pub use step_loop::{LOST_DEVICE, StartError, Worker, WorkerParts, agent_config, join};
 pub use transport::{ReadError, Transport};

@@ -16,7 +16,7 @@ use std::time::Duration;
 use threads::Doing;
 use tiers::TierParts;
 use tokio::sync::watch;
-use transport::{Agent, AgentConfig, AgentStartError, Failure, Hub};
+use transport::{Agent, AgentConfig, AgentStartError, Failure, Fault, Hub};
 
 /// The longest time for which events are handled between two turns. If a step ends, the turn follows at once, so that
 /// the device does not idle.
@@ -64,6 +64,9 @@ pub enum StartError {
         source: std::io::Error,
     },
 }
+
+/// The thread that is named in the fault of a worker whose device is lost.
+pub const LOST_DEVICE: &str = "device";
 
 struct StepLoop {
     inbox: Events,
@@ -156,6 +159,11 @@ impl Worker {
         self.input.failure().get().is_some() || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Returns the fault that ended the worker, if one of its threads or its device failed.
+    pub fn fault(&self) -> Option<Fault> {
+        self.input.failure().get().cloned()
+    }
+
     /// Ends the worker. Attempts that are open fail.
     pub fn shutdown(mut self) {
         self.end();
@@ -186,7 +194,7 @@ impl StepLoop {
             self.machine.collect(now);
             self.machine.turn(now);
             if let Some(cause) = self.machine.lost_device() {
-                self.failure.report("device", cause);
+                self.failure.report(LOST_DEVICE, cause);
             }
             if let Some(fault) = self.failure.get() {
                 // Without one of its threads, the worker would look healthy to routers and never finish their attempts.

@@ -4,6 +4,7 @@ mod discovery;
 
 use super::hidden::Hidden;
 use super::origin::Origin;
+use super::quantity::BytesOrAuto;
 use super::tree::{Admin, Config, Device, EncodeKv, Kernels};
 use ::discovery::StaticList;
 use domain::Encoding;
@@ -396,7 +397,11 @@ fn maxima(config: &Config) -> [(&'static str, i64, i64); 6] {
 
 /// Settings that are at least 1.
 fn positive(config: &Config) -> [(&'static str, u64); 21] {
-    let Config { router, engine, kv, placement, handoff, session, .. } = config;
+    let device_bytes = match config.kv.device_bytes {
+        BytesOrAuto::Auto => 1,
+        BytesOrAuto::Bytes(bytes) => bytes.0,
+    };
+    let Config { router, engine, placement, handoff, session, .. } = config;
     [
         ("router.body_bytes_max", router.body_bytes_max.0),
         ("router.body_wait_s", router.body_wait_s),
@@ -411,7 +416,7 @@ fn positive(config: &Config) -> [(&'static str, u64); 21] {
         ("engine.chunk_tokens", engine.chunk_tokens.into()),
         ("engine.running_max", engine.running_max.into()),
         ("engine.waiting_max", engine.waiting_max.into()),
-        ("kv.device_bytes", kv.device_bytes.0),
+        ("kv.device_bytes", device_bytes),
         ("placement.attempts_max", placement.attempts_max.into()),
         ("placement.index_blocks_max", placement.index_blocks_max as u64),
         ("handoff.lease_ms", handoff.lease_ms),

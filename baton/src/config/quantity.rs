@@ -66,6 +66,41 @@ impl From<Bytes> for String {
     }
 }
 
+/// A number of bytes, or `auto`: what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum BytesOrAuto {
+    Auto,
+    Bytes(Bytes),
+}
+
+/// Neither a number of bytes nor `auto`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; or as auto")]
+pub(crate) struct BytesOrAutoError(#[from] BytesError);
+
+impl TryFrom<String> for BytesOrAuto {
+    type Error = BytesOrAutoError;
+    fn try_from(text: String) -> Result<Self, BytesOrAutoError> {
+        if text.trim() == AUTO {
+            return Ok(Self::Auto);
+        }
+        Ok(Self::Bytes(text.parse()?))
+    }
+}
+
+impl From<BytesOrAuto> for String {
+    fn from(bytes: BytesOrAuto) -> String {
+        match bytes {
+            BytesOrAuto::Auto => AUTO.to_owned(),
+            BytesOrAuto::Bytes(bytes) => bytes.to_string(),
+        }
+    }
+}
+
+/// What stands for as many bytes as there are.
+const AUTO: &str = "auto";
+
 /// Gigabytes, written as `12.5`.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -116,6 +151,18 @@ mod tests {
         for text in ["", "GiB", "1.5GiB", "-1", "1 GiBs", "99999999999TiB"] {
             assert_eq!(text.parse::<Bytes>(), Err(BytesError(text.to_owned())));
         }
+    }
+
+    #[test]
+    fn as_many_as_there_are_is_a_number_of_bytes() {
+        let read = |text: &str| BytesOrAuto::try_from(text.to_owned());
+        assert_eq!(read(" auto "), Ok(BytesOrAuto::Auto));
+        assert_eq!(read("2GiB"), Ok(BytesOrAuto::Bytes(Bytes(2 << 30))));
+        for bytes in [BytesOrAuto::Auto, BytesOrAuto::Bytes(Bytes(4096))] {
+            assert_eq!(read(&String::from(bytes)), Ok(bytes));
+        }
+        let error = read("all").expect_err("it is neither").to_string();
+        assert!(error.starts_with("\"all\" is not a number of bytes; ") && error.ends_with("; or as auto"), "{error}");
     }
 
     #[test]

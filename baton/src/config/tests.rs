@@ -1,6 +1,6 @@
 use super::layers::resolve;
 use super::origin::Origin;
-use super::quantity::Bytes;
+use super::quantity::{Bytes, BytesOrAuto};
 use super::tree::{Device, KvDtype};
 use super::*;
 use crate::config::Flags;
@@ -64,7 +64,7 @@ fn later_layers_win() {
     assert_eq!(origin(&loaded, "router.listen"), "default");
     let config = loaded.checked().expect("it is good");
     assert_eq!((config.serve.prefill, config.serve.decode, config.router.deadline_s), (2, 4, 7));
-    assert_eq!(config.kv.device_bytes, Bytes(2 << 30));
+    assert_eq!(config.kv.device_bytes, BytesOrAuto::Bytes(Bytes(2 << 30)));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn values_are_typed() {
     assert_eq!(config.model.kv_dtype, KvDtype::F32);
     assert_eq!(config.model.kv_dtype.resolve(Dtype::Bf16), Dtype::F32);
     assert_eq!(KvDtype::Auto.resolve(Dtype::Bf16), Dtype::Bf16);
-    assert_eq!(config.kv.device_bytes, Bytes(4096));
+    assert_eq!(config.kv.device_bytes, BytesOrAuto::Bytes(Bytes(4096)));
     assert_eq!(config.transport.require.0, Some(Lane::Local));
     assert_eq!(config.model.name, "7");
     assert_eq!(config.engine.device, Device::Cpu);
@@ -241,7 +241,7 @@ fn wrong_values_name_the_key_and_the_layer() {
     check_refused(
         settle("", &[], &["kv.device_bytes=lots"]),
         "flag --set: kv.device_bytes: \"lots\" is not a number of bytes; write it as 512MiB, 4GiB or 4096 (units: B, KB, \
-         KiB, MB, MiB, GB, GiB, TB, TiB)",
+         KiB, MB, MiB, GB, GiB, TB, TiB); or as auto",
     );
     check_refused(
         settle("", &[], &["serve.prefill"]),

@@ -3,7 +3,7 @@
 //! `docs/reference/configuration.md` is generated from the comments here.
 
 use super::hidden::Hidden;
-use super::quantity::{Bytes, Gigabytes};
+use super::quantity::{Bytes, BytesOrAuto, Gigabytes};
 use domain::{Dtype, Encoding};
 use engine::cuda::KernelSet;
 use kv_manager::tiers::WritePolicy;
@@ -331,9 +331,10 @@ tree! {
     /// The KV cache on the device.
     kv: Kv {
         /// Memory of each worker's KV pools, in bytes. Raise it to run more or longer sequences and to keep more cached
-        /// prefixes. Layers with an attention window get what `engine.running_max` sequences need, or an eighth of the
-        /// tokens of the others.
-        device_bytes: Bytes = Bytes(1 << 30),
+        /// prefixes. `auto`: on the device `cuda` what the card has free when the weights are loaded, less a reserve,
+        /// in equal parts for all workers of the process; on `cpu` and `sim` 1GiB. Layers with an attention window get
+        /// what `engine.running_max` sequences need, or an eighth of the tokens of the others.
+        device_bytes: BytesOrAuto = BytesOrAuto::Auto,
         /// Percentage of the pools that prompts leave free for running sequences, at most 90. Raise it if
         /// `baton_preemptions_total` grows.
         reserve_percent: u32 = 5,

@@ -1,5 +1,6 @@
 //! What is looked at, in the order of the report.
 
+mod cuda;
 mod memory;
 mod network;
 mod pcie;
@@ -36,6 +37,9 @@ pub(super) static CHECKS: &[Check] = &[
     Check { name: "iommu", run: pcie::iommu },
     Check { name: "pcie links", run: pcie::links },
     Check { name: "pcie access control", run: pcie::access_control },
-    Check { name: "gpu driver", run: pcie::driver },
+    Check { name: "gpu driver", run: cuda::driver },
+    Check { name: "gpu cards", run: cuda::cards },
+    Check { name: "nvrtc", run: cuda::compiler },
+    Check { name: "cublaslt", run: cuda::cublas_lt },
     Check { name: "nccl", run: pcie::nccl },
 ];

@@ -5,11 +5,14 @@
 
 mod pauses;
 
+use cuda::Driver;
+use cuda::compiler::Compiler;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -50,6 +53,14 @@ pub(super) enum Fact<'a> {
     Library(&'a str),
     /// Whether libibverbs can be used: `yes`, or why not.
     Verbs,
+    /// The version of CUDA that the driver implements, as in `12.8`, or why there is none.
+    CudaDriver,
+    /// The cards that the driver shows, one a line: name, compute capability, bytes of memory.
+    CudaCards,
+    /// The version of the compiler of kernels, as in `12.8`, or why there is none.
+    Nvrtc,
+    /// The version of the library of matrix products, as in `12.8`, or why there is none.
+    CublasLt,
     /// Whether a file of a device can be opened: `yes`, or why not.
     Open(&'a str),
     /// The priorities on which an interface pauses its senders, a bit each, or why that is not known.
@@ -71,6 +82,10 @@ impl fmt::Display for Fact<'_> {
             Self::DirectIo(path) => write!(f, "direct {path}"),
             Self::Library(name) => write!(f, "library {name}"),
             Self::Verbs => f.write_str("verbs"),
+            Self::CudaDriver => f.write_str("cuda driver"),
+            Self::CudaCards => f.write_str("cuda cards"),
+            Self::Nvrtc => f.write_str("nvrtc"),
+            Self::CublasLt => f.write_str("cublaslt"),
             Self::Open(path) => write!(f, "open {path}"),
             Self::Pauses(interface) => write!(f, "pfc {interface}"),
             Self::AccessControl(device) => write!(f, "acs {device}"),
@@ -168,6 +183,10 @@ fn look(fact: Fact<'_>) -> Option<String> {
             Some(fs::canonicalize(found).ok()?.display().to_string())
         }
         Fact::Verbs => Some(transport::rdma_library().map_or_else(|error| error.to_string(), |()| "yes".to_owned())),
+        Fact::CudaDriver => Some(version(Driver::load().map(|driver| driver.version()))),
+        Fact::CudaCards => cards().ok(),
+        Fact::Nvrtc => Some(version(Compiler::load().map(|compiler| compiler.version()))),
+        Fact::CublasLt => Some(version(cuda::blas_version())),
         Fact::Open(path) => Some(said(fs::File::options().read(true).write(true).open(path).map(drop))),
         Fact::Pauses(interface) => {
             Some(pauses::priorities(interface).map_or_else(|error| error.to_string(), |all| all.to_string()))
@@ -178,6 +197,21 @@ fn look(fact: Fact<'_>) -> Option<String> {
             Err(error) => error.to_string(),
         }),
     }
+}
+
+/// Returns a version, or why there is none.
+fn version(outcome: Result<(u32, u32), impl fmt::Display>) -> String {
+    outcome.map_or_else(|error| error.to_string(), |(major, minor)| format!("{major}.{minor}"))
+}
+
+/// Returns the cards of the driver. Errors: there are none.
+fn cards() -> Result<String, Box<dyn Error>> {
+    let mut lines = String::new();
+    for card in engine::cuda::cards()? {
+        let (major, minor) = card.capability;
+        lines += &format!("{}; {major}.{minor}; {}\n", card.name, card.memory);
+    }
+    Ok(lines)
 }
 
 fn said(outcome: io::Result<()>) -> String {

@@ -70,6 +70,47 @@ fn why_rdma_cannot_be_had_is_said() {
 }
 
 #[test]
+fn a_host_without_cuda_is_wrong_only_if_it_is_wanted() {
+    let missing = r#"{"cuda driver": "libcuda.so.1 is not there", "nvrtc": "libnvrtc is not there"}"#;
+    let said = |settings| lines(&reports_with(missing, settings), true);
+    let idle = said(Settings::default());
+    assert!(idle.contains("none  gpu driver: the device cuda is not available: libcuda.so.1 is not there\n"), "{idle}");
+    assert!(idle.contains("none  nvrtc: not looked for"), "{idle}");
+    let wanted = said(Settings { wants_cuda: true, ..Settings::default() });
+    assert!(
+        wanted.contains("BAD   gpu driver: the device cuda is not available: libcuda.so.1 is not there"),
+        "{wanted}"
+    );
+    assert!(wanted.contains("fix: install driver 545 or later, or engine.device = cpu; for a container: "), "{wanted}");
+}
+
+#[test]
+fn the_libraries_of_cuda_suit_the_driver_and_the_card() {
+    let said = |driver: &str, capability: &str, nvrtc: &str, cublas: &str, settings| {
+        let cards = format!("Card; {capability}; 1073741824");
+        let facts = [("cuda driver", driver), ("cuda cards", &cards), ("nvrtc", nvrtc), ("cublaslt", cublas)];
+        let facts: std::collections::BTreeMap<_, _> = facts.into_iter().collect();
+        lines(&reports_with(&serde_json::to_string(&facts).expect("texts"), settings), true)
+    };
+    let exact = Settings::default();
+    let check = |text: String, line: &str| assert!(text.contains(line), "{line}: {text}");
+    check(said("12.8", "9.0", "12.4", "12.4", exact), "good  nvrtc: libnvrtc 12.4; 12.3 or later is wanted");
+    check(said("13.0", "9.0", "12.4", "12.4", exact), "good  nvrtc: libnvrtc 12.4;");
+    check(said("12.8", "9.0", "13.0", "-", exact), "BAD   nvrtc: libnvrtc 13.0;");
+    check(said("12.8", "9.0", "13.0", "-", exact), "fix: pip install --target /opt/cuda nvidia-cuda-nvrtc-cu12;");
+    check(said("12.8", "9.0", "11.8", "-", exact), "BAD   nvrtc: libnvrtc 11.8;");
+    check(said("13.0", "10.0", "12.4", "-", exact), "BAD   nvrtc: libnvrtc 12.4; 12.8 or later is wanted");
+    check(
+        said("13.0", "9.0", "libnvrtc is not there", "-", exact),
+        "BAD   nvrtc: libnvrtc is not there; 12.3 or later",
+    );
+    check(said("13.0", "9.0", "13.0", "libcublasLt is not there", exact), "none  cublaslt: libcublasLt is not there;");
+    let fast = Settings { wants_fast: true, ..exact };
+    check(said("13.0", "9.0", "13.0", "libcublasLt is not there", fast), "BAD   cublaslt: libcublasLt is not there");
+    check(said("12.2", "7.5", "12.2", "-", exact), "BAD   gpu cards: 0: Card, 1 GiB, compute capability 7.5");
+}
+
+#[test]
 fn ports_that_are_reserved_are_nobody_elses() {
     let lines_with = |reserved: &str| {
         let range = r#""file /proc/sys/net/ipv4/ip_local_port_range": "1024\t60999""#;

@@ -7,7 +7,7 @@ use super::role_name::role_name;
 use super::router::router_config;
 use super::running::Running;
 use super::runtime::{END_MAX, listen, runtime};
-use super::worker::{WORKER_FAILED, has_failed};
+use super::worker::failure;
 use super::worker_setup::{Pool, Readers, Who, WorkerSetup};
 use super::{ops, reload, shutdown, startup_banner, tls};
 use crate::config::Config;
@@ -35,7 +35,7 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
     let (card, model) = open(config)?;
 
-    let (pool, hub) = (Pool::of(config, &model)?, Hub::new());
+    let (pool, hub) = (Pool::of(config, &model, config.serve.prefill + config.serve.decode)?, Hub::new());
     let setups = everyone(config).map(|who| WorkerSetup::new(config, &model, &pool, who, &hub, Readers::Process));
     let mut setups = setups.collect::<Result<Vec<WorkerSetup>, _>>()?;
     let lane = connect(&mut setups);
@@ -55,11 +55,11 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
         workers.push(worker);
     }
     print(&banner)?;
-    let failed = Cell::new(false);
+    let failed = Cell::new(None);
     let end = async {
         tokio::select! {
             () = shutdown::signal() => {}
-            () = has_failed(&workers) => failed.set(true),
+            why = failure(&workers) => failed.set(Some(why)),
         }
     };
     threads::does(Doing::ServesListeners);
@@ -70,8 +70,8 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     workers.iter().for_each(|worker| worker.input().drain());
     drop(workers);
     runtime.shutdown_timeout(END_MAX);
-    if failed.get() {
-        return Err(WORKER_FAILED.into());
+    if let Some(why) = failed.take() {
+        return Err(why.into());
     }
     tracing::info!("ended");
     Ok(())

@@ -9,7 +9,7 @@ use domain::session::{PeerAddress, Role};
 use proto::tls::Port;
 use router::{Listeners, ModelCard};
 use std::io;
-use transport::LaneStatus;
+use transport::{Lane, LaneStatus};
 
 /// A question that any chat model answers. Without its second sentence, the small model that `make serve` fetches is as
 /// likely to begin in French, and which it does depends on the rounding of the processor's instruction set.
@@ -104,7 +104,7 @@ pub(super) fn worker(
         address = port.local_addr()?,
         tiers = line("tiers", tiers),
         ops = ops(ops_at)?,
-        lanes = lanes(&peer.address),
+        lanes = lanes(&peer.address, setup.host_lane()),
         name = peer.name,
         id = peer.id.0,
         context = pool.context_tokens(),
@@ -141,13 +141,15 @@ fn line(name: &str, what: Option<String>) -> String {
     what.map_or(String::new(), |what| format!("  {name:<9}{what}\n"))
 }
 
-/// Over which lanes other workers read its KV.
-fn lanes(address: &PeerAddress) -> String {
-    match (address.unix.as_str(), address.tcp.as_str()) {
-        ("", "") => "none: other processes do not reach its KV".to_owned(),
-        (_, "") => "KV is read over `shm` by workers of this host".to_owned(),
-        ("", tcp) => format!("KV is read over `tcp` at {tcp}"),
-        (_, tcp) => format!("KV is read over `shm` by workers of this host, over `tcp` at {tcp}"),
+/// Says over which lanes other workers read its KV; `host_lane`: the one of processes of this host.
+fn lanes(address: &PeerAddress, host_lane: Option<Lane>) -> String {
+    let on_host = host_lane.filter(|_| !address.unix.is_empty());
+    let on_host = on_host.map(|lane| format!("over `{}` by workers of this host", lane.name()));
+    let beyond = Some(&address.tcp).filter(|tcp| !tcp.is_empty()).map(|tcp| format!("over `tcp` at {tcp}"));
+    let ways: Vec<String> = on_host.into_iter().chain(beyond).collect();
+    match ways[..] {
+        [] => "none: other processes do not reach its KV".to_owned(),
+        _ => format!("KV is read {}", ways.join(", ")),
     }
 }
 

@@ -23,16 +23,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use threads::Doing;
 use tokio::time::{sleep, timeout};
-use transport::Hub;
-use worker::{Identity, Worker};
+use transport::{Fault, Hub};
+use worker::{Identity, LOST_DEVICE, Worker};
 
 /// How often it is looked whether a draining worker is done.
 const DRAIN_GLANCE: Duration = Duration::from_millis(20);
 
 /// How often it is looked whether workers live.
 const LIFE_GLANCE: Duration = Duration::from_millis(500);
-/// What is said where one does not.
-pub(super) const WORKER_FAILED: &str = "a worker's thread has ended, which is a bug of baton: the log says more";
 
 /// Serves routers until a signal ends it.
 pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn Error>> {
@@ -58,7 +56,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
         tracing::warn!("workers of other hosts cannot read KV here: transport.listen is {}", config.transport.listen);
     }
     let model = Model::load(config, described(config)?)?;
-    let pool = Pool::of(config, &model)?;
+    let pool = Pool::of(config, &model, 1)?;
     let setup =
         WorkerSetup::new(config, &model, &pool, who(config, role, address), &Hub::new(), Readers::Cluster(&secrets))?;
     let ops_at = ops.as_ref().map(Port::local_addr).transpose()?;
@@ -78,7 +76,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
     runtime.spawn(ops::keep(metrics, ops, worker.draining(), operated, browsers));
 
     let drain = Duration::from_secs(config.worker.drain_s);
-    let failed = Cell::new(false);
+    let failed = Cell::new(None);
     threads::does(Doing::ServesListeners);
     runtime.block_on(worker::serve(port, worker.input(), identity, async {
         tokio::select! {
@@ -88,7 +86,7 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
                 registered.withdraw().await;
                 drained(&worker, drain).await;
             }
-            () = has_failed(std::slice::from_ref(&worker)) => failed.set(true),
+            why = failure(std::slice::from_ref(&worker)) => failed.set(Some(why)),
             never = registered.follow(worker.role()) => match never {},
         }
         worker.input().shutdown();
@@ -96,8 +94,8 @@ pub(crate) fn worker(running: &Arc<Running>, role: Role) -> Result<(), Box<dyn E
     threads::does(Doing::EndsProcess);
     drop(worker);
     runtime.shutdown_timeout(END_MAX);
-    if failed.get() {
-        return Err(WORKER_FAILED.into());
+    if let Some(why) = failed.take() {
+        return Err(why.into());
     }
     tracing::info!("ended");
     Ok(())
@@ -112,11 +110,19 @@ fn open_addresses(config: &Config) -> Vec<(&'static str, &str)> {
     std::iter::once(("worker.listen", config.worker.listen.as_str())).chain(agent).collect()
 }
 
-/// Waits until the thread of one of these has ended without being asked to. A process that goes on without it serves
-/// no client; one that ends is started again by its supervisor.
-pub(super) async fn has_failed(workers: &[Worker]) {
+/// Waits until one of these has ended without being asked to, and returns why, with the fix. A process that goes on
+/// without it serves no client; one that ends is started again by its supervisor.
+pub(super) async fn failure(workers: &[Worker]) -> String {
     while !workers.iter().any(Worker::has_ended) {
         sleep(LIFE_GLANCE).await;
+    }
+    match workers.iter().find_map(Worker::fault) {
+        Some(Fault { thread, cause }) if thread == LOST_DEVICE => format!(
+            "a worker has lost its device: {cause}. Nothing in this process can use the device again: restart it; if the \
+             device is lost once more, look for its faults in the kernel's log (`dmesg`; Xid, for cards of NVIDIA)"
+        ),
+        Some(fault) => format!("a worker has ended, which is a bug of baton: {fault}; the log says more"),
+        None => "a worker's thread has ended, which is a bug of baton: the log says more".to_owned(),
     }
 }
 

@@ -4,15 +4,16 @@ use super::model::{Engine, Model};
 use super::model_card::shape;
 use super::running::StartLimits;
 use super::tiers;
-use crate::config::{Config, EncodeKv, Pinning};
-use crate::pools::demand;
+use crate::config::{BytesOrAuto, Config, EncodeKv, Pinning};
+use crate::output::{grouped, human_bytes};
+use crate::pools::{CardMemory, HOST_POOL_BYTES, demand};
 use ::tiers::TierParts;
 use decode_worker::Decode;
 use domain::plan::StepPlan;
 use domain::session::{ModelShape, PeerInfo, Role, Served};
-use domain::{Incarnation, Secrets, WorkerId};
+use domain::{Incarnation, KvLayout, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
-use engine::cuda::CudaDevice;
+use engine::cuda::{CudaDevice, CudaModel};
 use engine::device::{Device, DeviceLimits};
 use engine::sim::{Course, SimConfig, SimDevice};
 use kv_manager::sizing::{PoolSizes, TooFewBlocks};
@@ -23,7 +24,7 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use transport::{Agent, AgentConfig, Hub, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
+use transport::{Agent, AgentConfig, Hub, Lane, ListenConfig, RdmaConfig, RdmaService, TcpConfig, Tls, TlsError};
 use worker::{Inbox, StartError, Worker, WorkerConfig, WorkerParts, agent_config, inbox, join};
 
 /// Which worker it is.
@@ -105,6 +106,15 @@ impl WorkerSetup {
         StartLimits { scheduler, chunk_tokens_max }
     }
 
+    /// Returns the lane over which processes of this host read its pools. `None`: the driver of its device exports them
+    /// to no process.
+    pub(super) fn host_lane(&self) -> Option<Lane> {
+        match self.device.pool(0).place().device() {
+            Some(place) => place.exports.file.map(|_| Lane::Nvlink),
+            None => Some(Lane::Shm),
+        }
+    }
+
     /// Returns what computes, in words.
     pub(super) fn device(&self) -> String {
         self.device.describe()
@@ -129,17 +139,25 @@ fn make_role(role: Role) -> Box<dyn worker::Role> {
 pub(super) struct Pool(PoolSizes);
 
 impl Pool {
-    /// As the configuration gives memory. Errors: it is too little, or chunks are no whole blocks.
-    pub(super) fn of(config: &Config, model: &Model) -> Result<Self, Box<dyn Error>> {
+    /// As the configuration gives memory to each of so many workers of the process. Errors: it is too little, or chunks
+    /// are no whole blocks.
+    pub(super) fn of(config: &Config, model: &Model, workers: usize) -> Result<Self, Box<dyn Error>> {
         let layout = &model.layout;
         if !config.engine.chunk_tokens.is_multiple_of(layout.block_tokens) {
             let (chunk, block) = (config.engine.chunk_tokens, layout.block_tokens);
             return Err(format!("engine.chunk_tokens: {chunk} is not a multiple of a block's {block} tokens").into());
         }
-        let sizes = demand(config, layout, model.spec.context).sizes().map_err(|few| {
-            let TooFewBlocks { blocks, block_bytes } = few;
-            format!("kv.device_bytes holds {blocks} blocks of {block_bytes} bytes; give it {}", few.needed())
-        })?;
+        let sizes = |bytes| demand(config, layout, model.spec.context, bytes).sizes();
+        let sizes = match (config.kv.device_bytes, &model.engine) {
+            (BytesOrAuto::Auto, Engine::Cuda(weights)) => {
+                let card = card_memory(config, model, weights, workers)?;
+                let sizes = sizes(card.pools()).map_err(|few| no_room(card, few))?;
+                tracing::info!("{}", taken(card, &sizes, layout));
+                sizes
+            }
+            (BytesOrAuto::Auto, _) => sizes(HOST_POOL_BYTES).map_err(too_few)?,
+            (BytesOrAuto::Bytes(bytes), _) => sizes(bytes.0).map_err(too_few)?,
+        };
         if (sizes.context_tokens as usize) < model.spec.context {
             tracing::warn!(
                 "contexts are limited to {} of the model's {} tokens by kv.device_bytes",
@@ -156,16 +174,71 @@ impl Pool {
     }
 }
 
+/// Says that the memory of the configuration is too little.
+fn too_few(few: TooFewBlocks) -> String {
+    let TooFewBlocks { blocks, block_bytes } = few;
+    format!("kv.device_bytes holds {blocks} blocks of {block_bytes} bytes; give it {}", few.needed())
+}
+
+/// Says that a card has too little memory, and what of it is taken.
+fn no_room(card: CardMemory, few: TooFewBlocks) -> String {
+    format!(
+        "kv.device_bytes = \"auto\": {card}; that leaves {} for the KV of each, which takes at least {}: stop what else \
+         uses the card (nvidia-smi), take another one (engine.card), fewer workers (serve.prefill, serve.decode), or a \
+         smaller engine.step_tokens_max or engine.running_max",
+        human_bytes(card.pools()),
+        human_bytes(few.needed())
+    )
+}
+
+/// Says what the pools of a worker take of a card.
+fn taken(card: CardMemory, sizes: &PoolSizes, layout: &KvLayout) -> String {
+    let blocks: Vec<String> = sizes.blocks.iter().map(u32::to_string).collect();
+    let most = sizes.blocks.iter().copied().max().unwrap_or(0);
+    let tokens = u64::from(most) * u64::from(layout.block_tokens);
+    format!(
+        "kv.device_bytes = \"auto\": {card}; the KV of each takes {}: {} blocks, {} tokens",
+        human_bytes(card.pools()),
+        blocks.join(" + "),
+        grouped(tokens)
+    )
+}
+
+/// Returns how the memory of a model's card is taken before workers start.
+fn card_memory(
+    config: &Config,
+    model: &Model,
+    weights: &CudaModel,
+    workers: usize,
+) -> Result<CardMemory, Box<dyn Error>> {
+    let (free, total) = weights.card().memory()?;
+    // No pool allows longer contexts than the model.
+    let limits = limits(config, Vec::new(), model.spec.context);
+    Ok(CardMemory {
+        total: total as u64,
+        free: free as u64,
+        weights: weights.weight_bytes(),
+        step: CudaDevice::step_bytes(weights, &model.layout, &limits, config.engine.kernels.into())?,
+        workers: workers as u64,
+    })
+}
+
+/// Returns the limits of a device whose pools have so many blocks each.
+fn limits(config: &Config, blocks: Vec<u32>, context_max: usize) -> DeviceLimits {
+    let samples_max = samples_max(config) as usize;
+    DeviceLimits {
+        rows_max: config.engine.step_tokens_max as usize,
+        outputs_max: samples_max,
+        context_max,
+        blocks,
+        slots_max: samples_max,
+    }
+}
+
 fn device(config: &Config, model: &Model, pool: &Pool, reach: Readers<'_>) -> Result<Box<dyn Device>, Box<dyn Error>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let layout = model.layout.clone();
-    let limits = DeviceLimits {
-        rows_max: config.engine.step_tokens_max as usize,
-        outputs_max: samples_max(config) as usize,
-        context_max: pool.context_tokens() as usize,
-        blocks: pool.0.blocks.clone(),
-        slots_max: samples_max(config) as usize,
-    };
+    let limits = limits(config, pool.0.blocks.clone(), pool.context_tokens() as usize);
     Ok(match &model.engine {
         Engine::Cpu(weights) => {
             let threads = if config.engine.threads == 0 { cores() } else { config.engine.threads };

@@ -1,14 +1,15 @@
 //! A card that was opened, with the compiler of its kernels.
 
 use super::error::CudaError;
+use super::pins::Pins;
 use cuda::compiler::{Cache, Compiler};
 use cuda::kernels::{LoadError, Loader};
-use cuda::{Attribute, Context, Driver};
+use cuda::{Attribute, Context, Driver, Identity};
 use std::path::Path;
 use std::sync::Arc;
 
 /// The first compute capability that the kernels run on: that of an A100.
-const CAPABILITY_MIN: (u32, u32) = (8, 0);
+pub const CAPABILITY_MIN: (u32, u32) = (8, 0);
 
 /// A card of this host, opened for this process.
 pub struct Card {
@@ -17,6 +18,8 @@ pub struct Card {
     pub(super) loader: Loader,
     /// Blocks that run at once where each has a multiprocessor to itself.
     pub(super) multiprocessors: u32,
+    /// Host memory that it copies to and from without a detour.
+    pub(super) pins: Arc<Pins>,
     description: String,
 }
 
@@ -45,7 +48,8 @@ impl Card {
             compiler.0,
             compiler.1
         );
-        Ok(Arc::new(Self { number, context, loader, multiprocessors, description }))
+        let pins = Arc::new(Pins::new(&context));
+        Ok(Arc::new(Self { number, context, loader, multiprocessors, pins, description }))
     }
 
     /// Returns the bytes of its memory that are free, and all of them. Errors: of the driver.
@@ -57,4 +61,11 @@ impl Card {
     pub fn describe(&self) -> &str {
         &self.description
     }
+}
+
+/// Returns the cards of this host, by number, as the driver tells of them without opening one. Errors: there is no
+/// driver, or no card.
+pub fn cards() -> Result<Vec<Identity>, CudaError> {
+    let driver = Driver::load()?;
+    (0..driver.devices()).map(|card| Ok(driver.identity(card)?)).collect()
 }

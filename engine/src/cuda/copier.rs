@@ -1,102 +1,136 @@
-//! Copies between a pool on a card and frames of the host, and to it out of memory of other processes: one thread and
-//! one queue of the card for each direction, beside the steps.
+//! Copies between a pool on a card and frames of the host, and to it out of memory of other processes. Each direction
+//! has a thread, and queues of the card beside the steps; orders under way have a queue each, so that what one warp
+//! sums up for one of them does not hold up the others.
+//!
+//! The card copies to and from frames that are pinned ([`Pins`]). For others there is staging, which is.
 
 use super::card::Card;
+use super::copy_plan::{Lists, Means, RANGES_MAX, is_reached, plan};
 use super::error::CudaError;
+use super::pins::{Pins, Place};
+use cuda::kernels::{ExpectedSum, FramedRange, Ranges, RangesArgs};
 use cuda::{Access, Context, DeviceBytes, DriverError, Pinned, Reservation, Shared, Stream, StreamPriority};
 use domain::KvPart;
+use domain::planted_bugs::{self, Bug};
 use kv_memory::{
-    COPIES_QUEUED_MAX, Copied, Copier, CopyError, CopyOrder, DeviceFile, DeviceId, DeviceKind, FetchOrder, FetchRange,
-    Fetched, Frame, PeerMemory, PoolRange, Reply, SumOf, Ticket, decode_parts, encode_parts,
+    Copier, CopierDevice, CopierThreads, CopyError, CopyOrder, DeviceFile, DeviceId, DeviceKind, FetchOrder,
+    FetchRange, Frame, Hand, HostRange, PeerMemory, PoolRange, SumOf, decode_parts, encode_parts, fold,
 };
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use threads::Doing;
 
-/// Bytes of pinned memory that a direction has at first.
-const STAGING_BYTES: usize = 4 << 20;
+/// Orders of a direction that are under way at once: as many warps sum up about as fast as a bus of 16 lanes carries.
+const UNDER_WAY_MAX: usize = 8;
 
-/// A copier of one pool. Its threads end when it is dropped, once what was ordered is done.
-struct CudaCopier {
-    /// What leaves the pool.
-    outward: SyncSender<Ordered>,
-    /// What goes to it.
-    inward: SyncSender<Ordered>,
+/// Bytes of the card's memory in which an order under way puts its frame before it is scattered, at least and at most.
+/// Kernels read longer frames across the bus.
+const SCRATCH_BYTES: std::ops::RangeInclusive<usize> = 256 << 10..=8 << 20;
+
+/// Bytes of a range in a list.
+const RANGE_BYTES: usize = 24;
+/// Where the sums of a list lie behind the lists, of which one has a single range, and the word that says whether they
+/// are wrong.
+const SUMS_AT: usize = (RANGES_MAX + 1) * RANGE_BYTES;
+const REFUSED_AT: usize = SUMS_AT + RANGES_MAX * size_of::<u64>();
+/// Bytes of the lists of an order.
+const LISTS_BYTES: usize = REFUSED_AT + size_of::<u64>();
+
+/// The card, for what is done on the asker's thread.
+struct CudaCopierDevice {
     context: Arc<Context>,
     id: DeviceId,
+    pins: Arc<Pins>,
 }
 
-/// An order, and where its end is told.
-enum Ordered {
-    Gather(CopyOrder, Reply),
-    /// With what its frame has to sum up to.
-    Scatter(CopyOrder, u64, Reply),
-    Fetch(FetchOrder, Reply<Fetched>),
-    /// So many bytes, to nowhere.
-    TryOut(Arc<PeerMemory>, usize, Reply<Fetched>),
-}
-
-/// What one thread works with.
-struct Hand {
+/// What copies in one direction.
+struct CudaHand {
     context: Arc<Context>,
-    id: DeviceId,
+    pins: Arc<Pins>,
     pool: Arc<Reservation>,
-    /// Bytes of it that are the pool's.
-    len: usize,
+    kernels: Ranges,
+    kits: Vec<Kit>,
+    /// The kit of the next order. Those before it are busy, as many as orders are under way.
+    next: usize,
+}
+
+/// What an order under way has to itself.
+struct Kit {
     stream: Stream,
-    staging: Pinned,
+    /// Lists on the host, and on the card.
+    lists: Pinned,
+    card_lists: DeviceBytes,
+    /// Where frames lie before they are scattered.
+    scratch: DeviceBytes,
+    /// Pinned memory for frames that are not. There from the first one on.
+    staging: Option<Pinned>,
 }
 
-/// Starts the copier of a pool. Errors: of the driver, and of the system.
-pub(super) fn start(card: &Card, pool: &Arc<Reservation>, len: usize) -> Result<Arc<dyn Copier>, CudaError> {
-    let (context, id) = (card.context.clone(), DeviceId(card.number));
-    let start = |name: &str| {
-        let (sender, orders) = sync_channel::<Ordered>(COPIES_QUEUED_MAX);
-        let mut hand = Hand {
-            context: context.clone(),
-            id,
-            pool: pool.clone(),
-            len,
-            stream: Stream::new(&context, StreamPriority::Low)?,
-            staging: Pinned::new(&context, STAGING_BYTES)?,
+/// An order under way.
+struct Begun {
+    kit: usize,
+    left: Left,
+    /// What keeps the frame pinned.
+    _place: Option<Arc<Place>>,
+    /// Where nothing lies.
+    _nowhere: Option<DeviceBytes>,
+}
+
+/// What is left to do when the card has ended an order.
+enum Left {
+    Nothing,
+    /// To take so many bytes out of staging, if it is staged, and the sums of so many ranges from the card, if it made
+    /// them.
+    Framed {
+        staged: Option<usize>,
+        summed: usize,
+    },
+    /// To encode what lies in staging.
+    Encode,
+    /// To look whether the sum was right.
+    Verdict,
+}
+
+/// Starts the copier of a pool of `len` bytes. Errors: of the driver, the kernels and the system.
+pub(super) fn start(
+    card: &Card,
+    pool: &Arc<Reservation>,
+    len: usize,
+    record_bytes: usize,
+) -> Result<Arc<dyn Copier>, CudaError> {
+    let kernels = Ranges::load(&card.loader)?;
+    let scratch = record_bytes.clamp(*SCRATCH_BYTES.start(), *SCRATCH_BYTES.end());
+    let hand = |scratch: usize| {
+        let kit = || {
+            Ok::<_, DriverError>(Kit {
+                stream: Stream::new(&card.context, StreamPriority::Low)?,
+                lists: Pinned::new(&card.context, LISTS_BYTES)?,
+                card_lists: DeviceBytes::new(&card.context, LISTS_BYTES)?,
+                scratch: DeviceBytes::new(&card.context, scratch)?,
+                staging: None,
+            })
         };
-        threads::spawn(format!("baton-cuda-{name}"), move || {
-            // A context that cannot be made current fails the first order too.
-            let _ = hand.context.bind();
-            while let Ok(ordered) = threads::during(Doing::WaitsForOrders, || orders.recv()) {
-                hand.carry_out(ordered);
-            }
-        })
-        .map_err(CudaError::Threads)?;
-        Ok::<_, CudaError>(sender)
+        let kits = (0..UNDER_WAY_MAX).map(|_| kit()).collect::<Result<_, _>>()?;
+        let (context, pins, kernels) = (card.context.clone(), card.pins.clone(), kernels.clone());
+        Ok::<_, CudaError>(CudaHand { context, pins, pool: pool.clone(), kernels, kits, next: 0 })
     };
-    let (outward, inward) = (start("gather")?, start("scatter")?);
-    Ok(Arc::new(CudaCopier { outward, inward, context, id }))
+    // What leaves the pool needs none.
+    let hands = [hand(0)?, hand(scratch)?];
+    let device = CudaCopierDevice { context: card.context.clone(), id: DeviceId(card.number), pins: card.pins.clone() };
+    let copier = CopierThreads::start("baton-cuda", device, len, hands).map_err(CudaError::Threads)?;
+    Ok(Arc::new(copier))
 }
 
-/// Lays an order. If the thread has ended, the order has too.
-fn lay<T>(
-    thread: &SyncSender<Ordered>,
-    waker: Option<Arc<dyn Fn() + Send + Sync>>,
-    order: impl FnOnce(Reply<T>) -> Ordered,
-) -> Ticket<T> {
-    let (ticket, reply) = Ticket::new(waker);
-    drop(thread.send(order(reply)));
-    ticket
-}
+impl CopierDevice for CudaCopierDevice {
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::Cuda
+    }
 
-impl Copier for CudaCopier {
+    fn id(&self) -> DeviceId {
+        self.id
+    }
+
     fn frame(&self, bytes: usize) -> io::Result<Frame> {
-        Frame::new(bytes)
-    }
-
-    fn gather(&self, mut order: CopyOrder) -> Ticket {
-        lay(&self.outward, order.waker.take(), |reply| Ordered::Gather(order, reply))
-    }
-
-    fn scatter(&self, mut order: CopyOrder, sum: u64) -> Ticket {
-        lay(&self.inward, order.waker.take(), |reply| Ordered::Scatter(order, sum, reply))
+        self.pins.frame(bytes)
     }
 
     fn import(&self, exported: DeviceFile<'_>, len: usize) -> io::Result<Arc<PeerMemory>> {
@@ -117,123 +151,306 @@ impl Copier for CudaCopier {
         Ok(Arc::new(unsafe { PeerMemory::new(DeviceKind::Cuda, self.id, address, len, Box::new(mapped)) }))
     }
 
-    fn fetch(&self, mut order: FetchOrder) -> Ticket<Fetched> {
-        lay(&self.inward, order.waker.take(), |reply| Ordered::Fetch(order, reply))
+    fn pin(&self, name: &str, memory: HostRange) -> Option<Box<dyn Send>> {
+        self.pins.pin(name, memory)
     }
 
-    fn try_out(&self, source: &Arc<PeerMemory>, len: usize) -> Ticket<Fetched> {
-        lay(&self.inward, None, |reply| Ordered::TryOut(source.clone(), len, reply))
+    fn nearest_node(&self) -> Option<u32> {
+        self.pins.nearest_node()
     }
 }
 
-impl Hand {
-    fn carry_out(&mut self, ordered: Ordered) {
-        match ordered {
-            Ordered::Gather(order, reply) => reply.tell(self.gather(order)),
-            Ordered::Scatter(order, sum, reply) => reply.tell(self.scatter(order, sum)),
-            Ordered::Fetch(order, reply) => reply.tell(self.fetch(order)),
-            Ordered::TryOut(source, len, reply) => reply.tell(self.try_out(source, len)),
-        }
+impl Hand for CudaHand {
+    const AT_ONCE: usize = UNDER_WAY_MAX;
+
+    type Begun = Begun;
+
+    fn bind(&mut self) {
+        // A context that cannot be made current fails the first order too.
+        let _ = self.context.bind();
     }
 
-    fn fetch(&mut self, order: FetchOrder) -> Result<Fetched, CopyError> {
-        let bytes = order.check(DeviceKind::Cuda, self.id, self.len)?;
-        for &FetchRange { from, to, len } in &order.ranges {
+    unsafe fn gather(&mut self, order: &mut CopyOrder, bytes: usize) -> Result<Begun, CopyError> {
+        let begun = self.begin_gather(order, bytes);
+        self.took(begun)
+    }
+
+    unsafe fn scatter(&mut self, order: &CopyOrder, bytes: usize, sum: u64) -> Result<Begun, CopyError> {
+        let begun = self.begin_scatter(order, bytes, sum);
+        self.took(begun)
+    }
+
+    unsafe fn fetch(&mut self, order: &FetchOrder) -> Result<Begun, CopyError> {
+        let (stream, pool) = (&self.kits[self.next].stream, self.pool.address());
+        let fetched = order.ranges.iter().try_for_each(|&FetchRange { from, to, len }| {
             // SAFETY: both ranges are inside their memory, which the order and this thread hold until the copies have
             // happened, and no other code uses what is fetched to.
-            let queued = unsafe { self.stream.copy(self.pool.address() + to, order.source.address() + from, len) };
-            queued.map_err(lost)?;
-        }
-        self.stream.synchronize().map_err(lost)?;
-        Ok(Fetched { ranges: order.ranges, bytes })
+            unsafe { stream.copy(pool + to, order.source.address() + from, len) }
+        });
+        let begun = fetched.map_err(lost).map(|()| self.begun(Left::Nothing));
+        self.took(begun)
     }
 
-    fn try_out(&mut self, source: Arc<PeerMemory>, len: usize) -> Result<Fetched, CopyError> {
-        let order = FetchOrder { source, ranges: Vec::new(), waker: None };
-        order.check(DeviceKind::Cuda, self.id, self.len)?;
-        let len = len.min(order.source.len());
+    unsafe fn try_out(&mut self, source: &PeerMemory, len: usize) -> Result<Begun, CopyError> {
         let nowhere = DeviceBytes::new(&self.context, len).map_err(lost)?;
-        // SAFETY: the peer's memory has so many bytes and is held, and the others are this call's own.
-        unsafe { self.stream.copy(nowhere.address(), order.source.address(), len) }.map_err(lost)?;
-        self.stream.synchronize().map_err(lost)?;
-        Ok(Fetched { ranges: order.ranges, bytes: len as u64 })
+        // SAFETY: the peer's memory has so many bytes and is held, and the others are this order's own.
+        let copied = unsafe { self.kits[self.next].stream.copy(nowhere.address(), source.address(), len) };
+        let begun = copied.map_err(lost).map(|()| Begun { _nowhere: Some(nowhere), ..self.begun(Left::Nothing) });
+        self.took(begun)
     }
 
-    fn gather(&mut self, mut order: CopyOrder) -> Result<Copied, CopyError> {
-        let bytes = order.check(self.len)?;
-        let total = self.make_room(&order.ranges)?;
-        let mut at = 0;
-        for range in &order.ranges {
-            let from = self.pool.address() + range.at;
-            // SAFETY: the range is inside the pool, and the staging memory has room for all ranges. What the card
-            // writes meanwhile arrives torn.
-            unsafe { self.stream.download(self.staging.as_ptr().add(at), from, range.len) }.map_err(lost)?;
-            at += range.len;
+    fn end(&mut self, begun: Begun, gathered: Option<&mut CopyOrder>) -> Result<u64, CopyError> {
+        let kit = &self.kits[begun.kit];
+        if gathered.is_some() || !planted_bugs::is(Bug::CopyNotAwaited) {
+            kit.stream.synchronize().map_err(lost)?;
         }
-        self.stream.synchronize().map_err(lost)?;
-        // SAFETY: the copies have happened, and this thread alone has the memory.
-        let raw = unsafe { std::slice::from_raw_parts(self.staging.as_ptr(), total) };
-        let framed = &mut order.frame[..bytes];
-        match order.part {
-            Some(part) => each(&order.ranges, part, raw.len(), |raw_at, framed_at| {
-                encode_parts(part, &raw[raw_at], &mut framed[framed_at]);
-            }),
-            None => framed.copy_from_slice(raw),
+        match (begun.left, gathered) {
+            (Left::Framed { staged, summed }, Some(order)) => {
+                if let Some(bytes) = staged {
+                    order.frame[..bytes].copy_from_slice(kit.staged(bytes));
+                }
+                // SAFETY: the card has written them, and this thread alone has the memory.
+                let sums = unsafe { std::slice::from_raw_parts(kit.lists.as_ptr().add(SUMS_AT).cast(), summed) };
+                Ok(match (order.sum, sums) {
+                    (SumOf::Nothing, _) => 0,
+                    (SumOf::Frame, &[sum]) => sum,
+                    (SumOf::Ranges, [_, ..]) => sums.iter().copied().fold(0, fold),
+                    _ => order.sum(order.ranges.iter().map(|&range| order.framed_bytes(range)).sum()),
+                })
+            }
+            (Left::Encode, Some(order)) => {
+                let raw = kit.staged(raw_bytes(order));
+                if let Some(part) = order.part {
+                    each(&order.ranges, part, |raw_at, framed_at| {
+                        encode_parts(part, &raw[raw_at], &mut order.frame[framed_at]);
+                    });
+                }
+                Ok(order.sum(order.ranges.iter().map(|&range| order.framed_bytes(range)).sum()))
+            }
+            // SAFETY: the card has written it, and this thread alone has the memory.
+            (Left::Verdict, _) => match unsafe { kit.lists.as_ptr().add(REFUSED_AT).cast::<u32>().read() } {
+                0 => Ok(0),
+                _ => Err(CopyError::Checksum),
+            },
+            _ => Ok(0),
         }
-        let sum = order.sum(bytes);
-        Ok(Copied { frame: order.frame, bytes, sum })
-    }
-
-    fn scatter(&mut self, order: CopyOrder, sum: u64) -> Result<Copied, CopyError> {
-        let bytes = order.check(self.len)?;
-        if order.sum != SumOf::Nothing && order.sum(bytes) != sum {
-            return Err(CopyError::Checksum);
-        }
-        let total = self.make_room(&order.ranges)?;
-        // SAFETY: this thread alone has the memory, and no copy out of it is under way.
-        let raw = unsafe { std::slice::from_raw_parts_mut(self.staging.as_ptr(), total) };
-        let framed = &order.frame[..bytes];
-        match order.part {
-            Some(part) => each(&order.ranges, part, raw.len(), |raw_at, framed_at| {
-                decode_parts(part, &framed[framed_at], &mut raw[raw_at]);
-            }),
-            None => raw.copy_from_slice(framed),
-        }
-        let mut at = 0;
-        for range in &order.ranges {
-            // SAFETY: the range is inside the pool, and no other code uses what is scattered to.
-            let sent = unsafe { self.stream.upload(self.pool.address() + range.at, &raw[at..at + range.len]) };
-            sent.map_err(lost)?;
-            at += range.len;
-        }
-        self.stream.synchronize().map_err(lost)?;
-        Ok(Copied { frame: order.frame, bytes, sum })
-    }
-
-    /// Makes the pinned memory as long as these ranges. Returns their bytes.
-    fn make_room(&mut self, ranges: &[PoolRange]) -> Result<usize, CopyError> {
-        let total = ranges.iter().map(|range| range.len).sum();
-        if total > self.staging.len() {
-            self.staging = Pinned::new(&self.context, total).map_err(lost)?;
-        }
-        Ok(total)
     }
 }
 
-/// Calls `each` for every range: with its place among so many bytes of all ranges, and in the frame.
-fn each(
-    ranges: &[PoolRange],
-    part: KvPart,
-    total: usize,
-    mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-) {
+impl CudaHand {
+    /// Takes the kit for an order that began. After one that failed nothing is under way there.
+    fn took(&mut self, begun: Result<Begun, CopyError>) -> Result<Begun, CopyError> {
+        match &begun {
+            Ok(_) => self.next = (self.next + 1) % self.kits.len(),
+            // What else is wrong with the card is told by the next order.
+            Err(_) => drop(self.kits[self.next].stream.synchronize()),
+        }
+        begun
+    }
+
+    fn begun(&self, left: Left) -> Begun {
+        Begun { kit: self.next, left, _place: None, _nowhere: None }
+    }
+
+    fn begin_gather(&mut self, order: &mut CopyOrder, bytes: usize) -> Result<Begun, CopyError> {
+        let means = plan(order, true);
+        let pinned = self.pins.find(order.frame.as_ptr(), bytes);
+        let pool = self.pool.address();
+        let kit = &mut self.kits[self.next];
+        let Means::Kernel(lists) = &means else {
+            let encodes = means == Means::Host;
+            let pinned = pinned.filter(|_| !encodes);
+            let to = match &pinned {
+                Some(_) => order.frame.as_mut_ptr(),
+                None => kit.stage(&self.context, raw_bytes(order))?.as_ptr(),
+            };
+            let mut at = 0;
+            for range in &order.ranges {
+                // SAFETY: the range is inside the pool, and the frame or the staging has room for all ranges. What the
+                // card writes meanwhile arrives torn.
+                unsafe { kit.stream.download(to.add(at), pool + range.at, range.len) }.map_err(lost)?;
+                at += range.len;
+            }
+            let staged = pinned.is_none().then_some(bytes);
+            let left = if encodes { Left::Encode } else { Left::Framed { staged, summed: 0 } };
+            return Ok(Begun { _place: pinned.map(|(_, place)| place), ..self.begun(left) });
+        };
+        let pinned = pinned.filter(|&(address, _)| is_reached(lists.encoding, address));
+        let frame = match &pinned {
+            Some((address, _)) => *address,
+            None => kit.stage(&self.context, bytes)?.device_address(),
+        };
+        let (staged, summed) = (pinned.is_none().then_some(bytes), lists.summed.len());
+        let list = kit.send_lists(lists)?.1;
+        let args = RangesArgs { frame, ranges: list, ..kit.args(pool, lists, &lists.copied) };
+        let args = RangesArgs { sums: if summed == 0 { 0 } else { args.sums }, ..args };
+        // SAFETY: the list was made of an order whose ranges are inside the pool and apart in the frame, which nothing
+        // else uses. The sums go to the kit's own memory, which has room for as many.
+        unsafe {
+            self.kernels.gather(&kit.stream, &args).map_err(lost)?;
+            if summed > 0 {
+                let (to, from) = (kit.lists.as_ptr().add(SUMS_AT), kit.card_lists.address() + SUMS_AT as u64);
+                kit.stream.download(to, from, summed * size_of::<u64>()).map_err(lost)?;
+            }
+        }
+        Ok(Begun { _place: pinned.map(|(_, place)| place), ..self.begun(Left::Framed { staged, summed }) })
+    }
+
+    fn begin_scatter(&mut self, order: &CopyOrder, bytes: usize, sum: u64) -> Result<Begun, CopyError> {
+        let means = plan(order, false);
+        let is_summed_there = matches!(&means, Means::Kernel(lists) if !lists.summed.is_empty());
+        if order.sum != SumOf::Nothing && !is_summed_there && order.sum(bytes) != sum {
+            return Err(CopyError::Checksum);
+        }
+        let pool = self.pool.address();
+        let kit = &mut self.kits[self.next];
+        if let (Means::Host, Some(part)) = (&means, order.part) {
+            let raw = kit.stage_mut(&self.context, raw_bytes(order))?;
+            each(&order.ranges, part, |raw_at, framed_at| {
+                decode_parts(part, &order.frame[framed_at], &mut raw[raw_at]);
+            });
+            kit.upload_ranges(&order.ranges, pool, kit.staged(raw_bytes(order)))?;
+            return Ok(self.begun(Left::Nothing));
+        }
+        let pinned = self.pins.find(order.frame.as_ptr(), bytes);
+        let (from, address) = match &pinned {
+            Some((address, _)) => (&order.frame[..bytes], *address),
+            None => {
+                kit.stage_mut(&self.context, bytes)?.copy_from_slice(&order.frame[..bytes]);
+                (kit.staged(bytes), kit.staging.as_ref().map_or(0, Pinned::device_address))
+            }
+        };
+        let left = match &means {
+            Means::Kernel(lists) => kit.scatter(&self.kernels, pool, lists, (from, address), order.sum, sum)?,
+            _ => {
+                kit.upload_ranges(&order.ranges, pool, from)?;
+                Left::Nothing
+            }
+        };
+        Ok(Begun { _place: pinned.map(|(_, place)| place), ..self.begun(left) })
+    }
+}
+
+impl Kit {
+    /// Returns staging of at least so many bytes.
+    fn stage(&mut self, context: &Arc<Context>, bytes: usize) -> Result<&Pinned, CopyError> {
+        if self.staging.as_ref().is_none_or(|staging| staging.len() < bytes) {
+            self.staging = Some(Pinned::new(context, bytes.next_power_of_two()).map_err(lost)?);
+        }
+        self.staging.as_ref().ok_or(CopyError::Lost)
+    }
+
+    /// Returns so many bytes of staging, to be written.
+    fn stage_mut(&mut self, context: &Arc<Context>, bytes: usize) -> Result<&mut [u8], CopyError> {
+        let first = self.stage(context, bytes)?.as_ptr();
+        // SAFETY: the memory has as many, this thread alone has it, and the kit has no order under way.
+        Ok(unsafe { std::slice::from_raw_parts_mut(first, bytes) })
+    }
+
+    /// Returns what lies in staging, once it was made so long and the card does not write it.
+    fn staged(&self, bytes: usize) -> &[u8] {
+        let Some(staging) = self.staging.as_ref().filter(|staging| staging.len() >= bytes) else { return &[] };
+        // SAFETY: the memory has as many bytes, and this thread alone has it.
+        unsafe { std::slice::from_raw_parts(staging.as_ptr(), bytes) }
+    }
+
+    /// Queues a copy of the lists to the card. Returns where it finds what is summed up, and what is copied.
+    fn send_lists(&self, lists: &Lists) -> Result<(u64, u64), CopyError> {
+        let Lists { summed, copied, .. } = lists;
+        let behind: &[FramedRange] = if copied == summed { &[] } else { copied };
+        let count = summed.len() + behind.len();
+        assert!(count <= RANGES_MAX + 1, "the plan keeps to it");
+        // SAFETY: there is room for so many ranges, and the kit's last order has ended.
+        let own = unsafe { std::slice::from_raw_parts_mut(self.lists.as_ptr(), count * RANGE_BYTES) };
+        for (to, range) in own.chunks_exact_mut(RANGE_BYTES).zip(summed.iter().chain(behind)) {
+            to.as_chunks_mut().0.iter_mut().zip(range.words()).for_each(|(to, word)| *to = word.to_le_bytes());
+        }
+        let first = self.card_lists.address();
+        // SAFETY: the card's lists are as long, and what is sent stays until the kit's next order.
+        unsafe { self.stream.upload(first, own) }.map_err(lost)?;
+        let second = if behind.is_empty() { first } else { first + (summed.len() * RANGE_BYTES) as u64 };
+        Ok((first, second))
+    }
+
+    /// Returns what kernels are told of a list; where it and the frame lie is not known yet.
+    fn args(&self, pool: u64, lists: &Lists, list: &[FramedRange]) -> RangesArgs {
+        RangesArgs {
+            pool,
+            frame: 0,
+            ranges: 0,
+            count: list.len() as u32,
+            encoding: lists.encoding,
+            sums: self.card_lists.address() + SUMS_AT as u64,
+        }
+    }
+
+    /// Queues what scatters a frame, which has an address for the card as well.
+    fn scatter(
+        &self,
+        kernels: &Ranges,
+        pool: u64,
+        lists: &Lists,
+        (from, address): (&[u8], u64),
+        sum_of: SumOf,
+        sum: u64,
+    ) -> Result<Left, CopyError> {
+        let is_summed = !lists.summed.is_empty();
+        let refused = self.card_lists.address() + REFUSED_AT as u64;
+        let expected = match sum_of {
+            _ if !is_summed => ExpectedSum::Any,
+            SumOf::Nothing => ExpectedSum::Any,
+            SumOf::Frame => ExpectedSum::Frame(sum),
+            SumOf::Ranges => ExpectedSum::Ranges(sum),
+        };
+        let is_short = from.len() <= self.scratch.len();
+        let frame = if is_short { self.scratch.address() } else { address };
+        // SAFETY: the lists were made of an order whose ranges are inside its frame and apart in the pool, where
+        // nothing else uses them. The frame stays as it is until the order's end. The rest is the kit's own.
+        unsafe {
+            if is_short {
+                self.stream.upload(frame, from).map_err(lost)?;
+            }
+            let (summed, copied) = self.send_lists(lists)?;
+            if is_summed {
+                self.stream.fill(refused, 0, size_of::<u32>()).map_err(lost)?;
+                let args = RangesArgs { frame, ranges: summed, ..self.args(pool, lists, &lists.summed) };
+                kernels.sum(&self.stream, &args).map_err(lost)?;
+            }
+            let args = RangesArgs { frame, ranges: copied, ..self.args(pool, lists, &lists.copied) };
+            kernels.scatter(&self.stream, &args, expected, refused).map_err(lost)?;
+            if is_summed {
+                let to = self.lists.as_ptr().add(REFUSED_AT);
+                self.stream.download(to, refused, size_of::<u32>()).map_err(lost)?;
+            }
+        }
+        Ok(if is_summed { Left::Verdict } else { Left::Nothing })
+    }
+
+    /// Queues copies of ranges, one behind the other in host memory that stays as it is until they have happened.
+    fn upload_ranges(&self, ranges: &[PoolRange], pool: u64, from: &[u8]) -> Result<(), CopyError> {
+        let mut at = 0;
+        for range in ranges {
+            // SAFETY: the range is inside the pool, and no other code uses what is scattered to.
+            unsafe { self.stream.upload(pool + range.at, &from[at..at + range.len]) }.map_err(lost)?;
+            at += range.len;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes that an order's ranges have in the pool.
+fn raw_bytes(order: &CopyOrder) -> usize {
+    order.ranges.iter().map(|range| range.len).sum()
+}
+
+/// Calls `each` for every range: with its place among the bytes of all ranges, and in the frame.
+fn each(ranges: &[PoolRange], part: KvPart, mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>)) {
     let (mut raw, mut framed) = (0, 0);
     for range in ranges {
         let stored = part.stored_bytes_of(range.len);
         each(raw..raw + range.len, framed..framed + stored);
         (raw, framed) = (raw + range.len, framed + stored);
     }
-    debug_assert_eq!(raw, total, "all ranges");
 }
 
 /// Notes that the card is lost, with its error, in the log.

@@ -3,20 +3,20 @@
 use super::error::CudaError;
 use super::fast::{Fast, KernelSet, OWN_ROWS_MAX};
 use super::inputs::Fixed;
+use super::leader;
 use super::machine::Machine;
-use super::memory::{OutputPlaces, StepMemory};
+use super::memory::{OutputPlaces, StepBytes, StepMemory, TAIL_BYTES};
 use super::model::{CudaModel, check_shape};
-use super::pool::{self, CudaPool};
+use super::pool::CudaPool;
 use super::progress::PinnedWord;
 use super::step::Engine;
-use super::{copier, leader};
 use crate::check::Checker;
-use crate::device::{Device, DeviceLimits, MaskError, SubmitError};
+use crate::device::{Device, DeviceLimits, MaskError, STEPS_IN_FLIGHT_MAX, SubmitError};
 use crate::device_progress::DeviceProgress;
 use crate::layer_places::layer_places;
 use crate::plan_thread::PlanThread;
 use crate::slots::DeviceSlots;
-use cuda::{Stream, StreamPriority};
+use cuda::{BLAS_WORKSPACE_BYTES, Stream, StreamPriority};
 use domain::plan::{Mask, StepOutput, StepPlan};
 use domain::{Dtype, KvKind, KvLayout, ProgressWord, StepId};
 use kv_memory::Memory;
@@ -50,20 +50,13 @@ impl CudaDevice {
         let stream = Stream::new(&card.context, StreamPriority::High)?;
         let mut pools = Vec::with_capacity(layout.groups.len());
         for (group, &blocks) in limits.blocks.iter().enumerate() {
-            let len = layout.record_bytes(group) * blocks as usize;
-            let memory = pool::allocate(&card, len, &stream).map_err(|source| CudaError::Memory {
-                what: "KV blocks",
-                bytes: len,
-                source,
-            })?;
-            let copier = copier::start(&card, &memory, len)?;
-            pools.push(Arc::new(CudaPool::new(&card, memory, len, layout.part(group), copier)));
+            let part = layout.part(group);
+            pools.push(Arc::new(CudaPool::new(&card, blocks as usize, layout.record_bytes(group), part)?));
         }
-        let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
-        let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
-        let fixed = Fixed { attention, windows, vocab: model.spec().vocab };
-        let blocks_max = limits.context_max.div_ceil(layout.block_tokens as usize);
-        let memory = StepMemory::new(&model, &fixed, &limits, blocks_max, &stream)?;
+        let fixed = fixed(&model, &layout)?;
+        let blocks_max = blocks_max(&layout, &limits);
+        let bytes = StepBytes::of(&model, &fixed, &limits, blocks_max);
+        let memory = StepMemory::new(&model, &bytes, &limits, &stream)?;
         let word = Arc::new(PinnedWord::new(&card.context)?);
         let at = word.device_address();
         let progress = Arc::new(DeviceProgress::over(word).map_err(CudaError::Threads)?);
@@ -108,6 +101,35 @@ impl CudaDevice {
         let threads = threads.map_err(CudaError::Threads)?;
         Ok(Self { threads, pools, progress, description, set })
     }
+
+    /// Returns the bytes of the card's memory that a device of these limits allocates in addition to its pools and the
+    /// weights: what steps compute in, and their lists. Graphs and what the driver keeps are not counted. Errors: the
+    /// kernels cannot do the model's shape.
+    pub fn step_bytes(
+        model: &CudaModel,
+        layout: &KvLayout,
+        limits: &DeviceLimits,
+        set: KernelSet,
+    ) -> Result<u64, CudaError> {
+        let bytes = StepBytes::of(model, &fixed(model, layout)?, limits, blocks_max(layout, limits));
+        let library = match set {
+            KernelSet::Exact => 0,
+            KernelSet::Fast => BLAS_WORKSPACE_BYTES,
+        };
+        Ok((bytes.total() + STEPS_IN_FLIGHT_MAX * TAIL_BYTES + library) as u64)
+    }
+}
+
+/// Returns what is the same in all steps of a model.
+fn fixed(model: &CudaModel, layout: &KvLayout) -> Result<Fixed, CudaError> {
+    let attention = check_shape(model.spec()).map_err(|error| CudaError::Config(error.to_string()))?;
+    let windows = layout.groups.iter().map(|group| group.window.unwrap_or(0)).collect();
+    Ok(Fixed { attention, windows, vocab: model.spec().vocab })
+}
+
+/// Returns the blocks of the longest sequence.
+fn blocks_max(layout: &KvLayout, limits: &DeviceLimits) -> usize {
+    limits.context_max.div_ceil(layout.block_tokens as usize)
 }
 
 fn check_config(model: &CudaModel, layout: &KvLayout, limits: &DeviceLimits) -> Result<(), CudaError> {

@@ -13,6 +13,7 @@ use cuda::kernels::{
 };
 use domain::ProgressWord;
 use domain::plan::{Input, Sample, Score, SlotChange, Span, StepPlan};
+use domain::planted_bugs::{self, Bug};
 use std::ops::Range;
 
 /// The slot of a row that fills a graph's rows up.
@@ -377,7 +378,7 @@ impl Packer {
         slab: &mut [u8],
     ) -> Packed {
         let mut writer = Writer::new(slab);
-        let mark = ProgressWord::mark(plan.step, 0) - 1;
+        let mark = ProgressWord::mark(plan.step, 0) - u64::from(!planted_bugs::is(Bug::ProgressAhead));
         let words = |number: u64| [number as u32, (number >> 32) as u32];
         writer.words(sections.step, 0, [words(mark), words(is_awaited.into())].concat());
         writer.words(sections.last_step, 0, [words(mark), words(1)].concat());

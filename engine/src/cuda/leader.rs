@@ -13,6 +13,7 @@ use crate::span_failure::SpanFailure;
 use cuda::DriverError;
 use cuda::kernels::SampleResult;
 use domain::plan::{FailedSpan, HiddenSum, Input, Outputs, Sampled, StepOutput, StepPlan, TokenLogprobs};
+use domain::planted_bugs::{self, Bug};
 use domain::{StepId, Token};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -160,7 +161,7 @@ impl Ender {
         while let Ok(Running { submitted, queued, unmasked }) = begun.recv() {
             let step = submitted.plan.step;
             let ended = queued.and_then(|(ring, running)| {
-                let elapsed = ring.wait()?;
+                let elapsed = if planted_bugs::is(Bug::EndToldEarly) { Duration::ZERO } else { ring.wait()? };
                 // Readers see all that it wrote before they hear of its end.
                 drop(running);
                 Ok((ring, elapsed))

@@ -14,6 +14,7 @@ use cuda::kernels::{
 use cuda::{Capture, Context, DeviceBytes, DriverError, Event, Graph, Pinned};
 use domain::ProgressWord;
 use domain::plan::{StepPlan, TokenSet};
+use domain::planted_bugs::{self, Bug};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -117,6 +118,9 @@ impl Machine {
             let recorded = machine.record(bucket)?;
             machine.graphs.insert(bucket, recorded);
         }
+        if planted_bugs::is(Bug::GraphOutlivesMemory) {
+            machine.engine.memory.slab = DeviceBytes::new(&context, slab)?;
+        }
         Ok(machine)
     }
 
@@ -170,9 +174,10 @@ impl Machine {
         let memories = self.memories(number);
         self.packer.pack_tail(plan, &memories);
         let ring = &self.rings[number];
-        assert!(sections.bytes <= ring.inputs.len(), "the largest step has room");
+        let inputs = if planted_bugs::is(Bug::SlabReusedEarly) { &self.rings[0].inputs } else { &ring.inputs };
+        assert!(sections.bytes <= inputs.len(), "the largest step has room");
         // SAFETY: the memory is so long; the ring's last step has ended, so that nothing else uses it.
-        let slab = unsafe { std::slice::from_raw_parts_mut(ring.inputs.as_ptr(), sections.bytes) };
+        let slab = unsafe { std::slice::from_raw_parts_mut(inputs.as_ptr(), sections.bytes) };
         let packed = self.packer.pack(plan, slots, is_awaited, (sizes, &sections), &memories, slab);
         self.engine.stream.record(&ring.began)?;
         self.send(number, slab)?;

@@ -4,7 +4,7 @@ use super::error::CudaError;
 use super::inputs::{Fixed, MICRO_BATCH_ROWS_MAX, PIECES_MAX, Sections, Sizes};
 use super::model::CudaModel;
 use crate::device::DeviceLimits;
-use crate::ops::{Axis, Buffer};
+use crate::ops::{Axis, Buffer, BufferShape};
 use crate::rope_angles::Rotations;
 use crate::spec::{QueryGrowth, Rope};
 use cuda::kernels::{SampleResult, Sampling};
@@ -83,51 +83,104 @@ pub(super) fn largest(limits: &DeviceLimits) -> Sizes {
     Sizes { rows: limits.rows_max, logits: outputs, requests: outputs, hidden: outputs, is_all_decoding: false }
 }
 
-impl StepMemory {
-    /// Allocates all of it, for steps within limits. Errors: the card has no memory.
-    pub(super) fn new(
-        model: &CudaModel,
-        fixed: &Fixed,
-        limits: &DeviceLimits,
-        blocks_max: usize,
-        stream: &Stream,
-    ) -> Result<Self, CudaError> {
-        let (context, spec) = (&model.card.context, &model.spec);
-        let allocate = |what: &'static str, bytes: usize| {
-            DeviceBytes::new(context, bytes).map_err(|source| CudaError::Memory { what, bytes, source })
-        };
+/// How many bytes each part of [`StepMemory`] has.
+pub(super) struct StepBytes {
+    buffers: Vec<usize>,
+    gated: usize,
+    slab: usize,
+    adjusted: usize,
+    marks: usize,
+    masks: usize,
+    tables: usize,
+    sampled: usize,
+    sampling: usize,
+    outputs: usize,
+    partials: usize,
+    masses: usize,
+    tickets: usize,
+    prefill: usize,
+    rotary: usize,
+    growth: usize,
+}
+
+impl StepBytes {
+    /// Returns them for steps within limits, whose block tables have `blocks_max` entries for each slot and group.
+    pub(super) fn of(model: &CudaModel, fixed: &Fixed, limits: &DeviceLimits, blocks_max: usize) -> Self {
+        let spec = &model.spec;
         let micro_rows = limits.rows_max.min(MICRO_BATCH_ROWS_MAX);
-        let shapes = model.decoder.arena().shapes();
-        let buffers = shapes.iter().map(|shape| {
+        let buffer = |shape: &BufferShape| {
             let numbers = match shape.axis {
                 Axis::Inputs => limits.rows_max * size_of::<bf16>(),
                 Axis::MicroBatch => micro_rows * size_of::<bf16>(),
                 // Logits stay in f32.
                 Axis::Logits => limits.outputs_max * size_of::<f32>(),
             };
-            allocate("activations", numbers * shape.width)
-        });
-        let buffers = buffers.collect::<Result<_, _>>()?;
+            numbers * shape.width
+        };
         let (shape, multiprocessors) = (&fixed.attention, model.card.multiprocessors);
-        let slab = Sections::of(fixed, largest(limits)).bytes;
         let words = |count: usize| count * size_of::<u32>();
         let pieces = PIECES_MAX as usize;
+        let pairs: usize = Rotations::of(&spec.ropes).all.iter().map(|rotation| rotation.pairs()).sum();
+        Self {
+            buffers: model.decoder.arena().shapes().iter().map(buffer).collect(),
+            gated: micro_rows * spec.feed_forward_width_max() * size_of::<bf16>(),
+            slab: Sections::of(fixed, largest(limits)).bytes,
+            adjusted: limits.outputs_max * spec.vocab * size_of::<f32>(),
+            marks: words(limits.slots_max * spec.vocab),
+            masks: words(limits.outputs_max * spec.vocab.div_ceil(32)),
+            tables: words(fixed.windows.len() * limits.slots_max * blocks_max),
+            sampled: words(limits.outputs_max),
+            sampling: Sampling::scratch_bytes(limits.outputs_max),
+            outputs: OutputPlaces::of(limits, spec.hidden).bytes,
+            partials: shape.partial_bytes(pieces),
+            masses: shape.mass_bytes(pieces),
+            tickets: shape.ticket_bytes(limits.rows_max),
+            prefill: shape.scratch_bytes(shape.prefill_blocks(multiprocessors)),
+            rotary: limits.context_max * 2 * pairs * size_of::<f32>(),
+            growth: spec.query_growth.map_or(0, |_| limits.context_max * size_of::<f32>()),
+        }
+    }
+
+    /// Returns the bytes of all parts.
+    pub(super) fn total(&self) -> usize {
+        let Self { buffers, gated, slab, adjusted, marks, masks, tables, sampled, sampling, outputs, .. } = self;
+        let Self { partials, masses, tickets, prefill, rotary, growth, .. } = self;
+        let lists = [slab, adjusted, marks, masks, tables, sampled, sampling, outputs];
+        let scratch = [gated, partials, masses, tickets, prefill, rotary, growth];
+        buffers.iter().chain(lists).chain(scratch).sum::<usize>() + TICKET_BYTES
+    }
+}
+
+impl StepMemory {
+    /// Allocates all of it, for steps within limits. Errors: the card has no memory.
+    pub(super) fn new(
+        model: &CudaModel,
+        bytes: &StepBytes,
+        limits: &DeviceLimits,
+        stream: &Stream,
+    ) -> Result<Self, CudaError> {
+        let (context, spec) = (&model.card.context, &model.spec);
+        let allocate = |what: &'static str, bytes: usize| {
+            DeviceBytes::new(context, bytes).map_err(|source| CudaError::Memory { what, bytes, source })
+        };
+        let buffers = bytes.buffers.iter().map(|&bytes| allocate("activations", bytes));
+        let buffers = buffers.collect::<Result<_, _>>()?;
         let (rotary, rotary_of_layer) = rotary(&spec.ropes, limits.context_max, stream)?;
         let memory = Self {
             buffers,
-            gated: allocate("activations", micro_rows * spec.feed_forward_width_max() * size_of::<bf16>())?,
-            slab: allocate("a step's inputs", slab)?,
-            adjusted: allocate("adjusted logits", limits.outputs_max * spec.vocab * size_of::<f32>())?,
-            marks: allocate("histories", words(limits.slots_max * spec.vocab))?,
-            masks: allocate("masks", words(limits.outputs_max * spec.vocab.div_ceil(32)))?,
-            tables: allocate("block tables", words(fixed.windows.len() * limits.slots_max * blocks_max))?,
-            sampled: allocate("sampled tokens", words(limits.outputs_max))?,
-            sampling: allocate("sampling", Sampling::scratch_bytes(limits.outputs_max))?,
-            outputs: allocate("a step's outputs", OutputPlaces::of(limits, spec.hidden).bytes)?,
-            partials: allocate("attention", shape.partial_bytes(pieces))?,
-            masses: allocate("attention", shape.mass_bytes(pieces))?,
-            tickets: allocate("attention", shape.ticket_bytes(limits.rows_max))?,
-            prefill: allocate("attention", shape.scratch_bytes(shape.prefill_blocks(multiprocessors)))?,
+            gated: allocate("activations", bytes.gated)?,
+            slab: allocate("a step's inputs", bytes.slab)?,
+            adjusted: allocate("adjusted logits", bytes.adjusted)?,
+            marks: allocate("histories", bytes.marks)?,
+            masks: allocate("masks", bytes.masks)?,
+            tables: allocate("block tables", bytes.tables)?,
+            sampled: allocate("sampled tokens", bytes.sampled)?,
+            sampling: allocate("sampling", bytes.sampling)?,
+            outputs: allocate("a step's outputs", bytes.outputs)?,
+            partials: allocate("attention", bytes.partials)?,
+            masses: allocate("attention", bytes.masses)?,
+            tickets: allocate("attention", bytes.tickets)?,
+            prefill: allocate("attention", bytes.prefill)?,
             ticket: allocate("tickets", TICKET_BYTES)?,
             rotary,
             rotary_of_layer,

@@ -9,6 +9,7 @@
 
 mod card;
 mod copier;
+mod copy_plan;
 mod device;
 mod error;
 mod fast;
@@ -18,6 +19,7 @@ mod leader;
 mod machine;
 mod memory;
 mod model;
+mod pins;
 mod pool;
 mod progress;
 mod slab;
@@ -26,9 +28,10 @@ mod store;
 mod upload;
 mod weights;
 
-pub use card::Card;
+pub use card::{CAPABILITY_MIN, Card, cards};
 pub use device::CudaDevice;
 pub use error::CudaError;
 pub use fast::KernelSet;
 pub use model::CudaModel;
+pub use pool::CudaPool;
 pub use weights::Shares;

@@ -1,14 +1,16 @@
 //! Memory of a KV pool on a card.
 
 use super::card::Card;
-use cuda::{DriverError, Reservation, Shared};
+use super::copier;
+use super::error::CudaError;
+use cuda::{DriverError, Reservation, Shared, Stream, StreamPriority};
 use domain::KvPart;
 use kv_memory::{Copier, DeviceFile, DeviceId, DeviceKind, DevicePlace, Exports, Memory, Place};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// A pool: one range of addresses, which begins zeroed.
-pub(super) struct CudaPool {
+pub struct CudaPool {
     memory: Arc<Reservation>,
     /// What other processes of the host map it by. `None`: the driver exports nothing.
     shared: Option<Shared>,
@@ -19,19 +21,18 @@ pub(super) struct CudaPool {
 }
 
 impl CudaPool {
-    /// Takes memory of the card with what copies to and from it. `len`: bytes of it that are the pool's.
-    pub(super) fn new(
-        card: &Card,
-        memory: Arc<Reservation>,
-        len: usize,
-        part: KvPart,
-        copier: Arc<dyn Copier>,
-    ) -> Self {
+    /// Allocates a pool of so many records of `record_bytes` bytes each, all zero, with what copies to it and from it.
+    /// Errors: the card has no memory; of the driver, the kernels and the system.
+    pub fn new(card: &Card, records: usize, record_bytes: usize, part: KvPart) -> Result<Self, CudaError> {
+        let len = records * record_bytes;
+        let memory =
+            allocate(card, len).map_err(|source| CudaError::Memory { what: "KV blocks", bytes: len, source })?;
+        let copier = copier::start(card, &memory, len, record_bytes)?;
         let shared = memory
             .share()
             .inspect_err(|error| tracing::warn!(%error, "other processes cannot map the pool of {}", card.describe()))
             .ok();
-        Self { memory, shared, id: DeviceId(card.number), len, part, copier }
+        Ok(Self { memory, shared, id: DeviceId(card.number), len, part, copier })
     }
 
     /// Returns the card's address of the first byte.
@@ -40,9 +41,10 @@ impl CudaPool {
     }
 }
 
-/// Allocates a pool of so many bytes, all zero. Errors: of the driver.
-pub(super) fn allocate(card: &Card, len: usize, stream: &cuda::Stream) -> Result<Arc<Reservation>, DriverError> {
+/// Allocates so many bytes, all zero. Errors: of the driver.
+fn allocate(card: &Card, len: usize) -> Result<Arc<Reservation>, DriverError> {
     let memory = Reservation::new(&card.context, len, false)?;
+    let stream = Stream::new(&card.context, StreamPriority::High)?;
     // SAFETY: the memory was just made.
     unsafe { stream.fill(memory.address(), 0, memory.len()) }?;
     stream.synchronize()?;

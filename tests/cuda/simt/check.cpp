@@ -202,6 +202,34 @@ void check_counts() {
     report(right, "counts", detail);
 }
 
+// Checks the counts of a range: 64 lanes read a number and the next one, and the first 32 numbers are watched.
+void check_watched() {
+    const check::Kernel kernel = load("neighbours", Build::Checked);
+    int count = 64;
+    check::Array<float> in(count), out(count);
+    float *in_data = in.data(), *out_data = out.data();
+    void* arguments[] = {&out_data, &in_data, &count};
+    simt::Launch launch;
+    launch.name = "neighbours";
+    launch.thunk = kernel.thunk;
+    launch.module = kernel.module;
+    launch.arguments = arguments;
+    launch.block = {64};
+    simt_watch(in_data, 32 * sizeof(float));
+    const int launches = 2;
+    for (int i = 0; i < launches; i++) simt::run_grid(launch);
+    simt::WatchedCounts found;
+    const bool is_known = simt_watched(in_data, &found) == 0 && simt_watched(out_data, &found) != 0;
+    simt_watch_nothing();
+    // Of the 32 next numbers, one lies behind the range.
+    const bool right = found.bytes == launches * 63 * sizeof(float) && found.sectors == launches * 8 &&
+                       found.unique_bytes == launches * 32 * sizeof(float) && found.unique_sectors == launches * 4;
+    char detail[128];
+    snprintf(detail, sizeof detail, "%lu bytes, %lu unique; %lu sectors, %lu unique", found.bytes, found.unique_bytes,
+             found.sectors, found.unique_sectors);
+    report(is_known && right && simt_watched(in_data, &found) != 0, "watched memory", detail);
+}
+
 // Checks the list of memory that a launch touched.
 void check_touched() {
     const check::Kernel kernel = load("exchange", Build::Checked);
@@ -286,6 +314,7 @@ int main(int count, char** arguments) {
     for (const Broken& broken : broken_kernels()) check_broken(broken);
     check_released_memory();
     check_counts();
+    check_watched();
     check_touched();
     printf("%d passed, %d failed\n", passed, failed);
     return failed == 0 ? 0 : 1;

@@ -4,6 +4,9 @@
 //! are skipped, and say so.
 
 pub mod blocks;
+mod emulator;
+
+pub use emulator::{Counted, Emulator, Moved, Traffic, Watch, assert_moves_little};
 
 use cuda::compiler::Compiler;
 use cuda::kernels::Loader;

@@ -11,7 +11,7 @@ use half::bf16;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use tests_cuda::{Buffer, Draw, Gpu};
+use tests_cuda::{Buffer, Counted, Draw, Gpu, Watch, assert_moves_little};
 
 /// Layers of the pool. Only one of them holds numbers.
 const LAYERS: usize = 3;
@@ -170,6 +170,10 @@ impl World {
 
     /// Runs a step, and returns all that it wrote.
     fn run_whole(&self, gpu: &Gpu, runs: &[Run], way: Way) -> Step {
+        self.run_watched(gpu, runs, way, &mut None)
+    }
+
+    fn run_watched(&self, gpu: &Gpu, runs: &[Run], way: Way, watch: &mut Option<Watch>) -> Step {
         const GAP: usize = 8;
         let (shape, width) = (self.shape(), self.query_heads() * self.dim);
         let rows: Vec<Row> = runs
@@ -214,9 +218,20 @@ impl World {
             count: count as u32,
         });
         lists.fill(&shape, self.window as u32, way.single_rows, spans);
-        let (partials, masses) = self.launch_decode(gpu, operands, &lists, way);
-        let scratch = self.launch_prefill(gpu, operands, &lists, way);
+        if let Some(watch) = watch {
+            watch.add(&pool, Counted::Each);
+            watch.add(&tables, Counted::Once);
+            watch.add(&queries, Counted::Once);
+            // Prefill writes half a sector of a row at once. The second-level cache puts halves together.
+            watch.add(&other, if way.single_rows == 0 { Counted::Once } else { Counted::Each });
+            watch.add(&sinks, Counted::Once);
+        }
+        let (partials, masses) = self.launch_decode(gpu, operands, &lists, way, watch);
+        let scratch = self.launch_prefill(gpu, operands, &lists, way, watch);
         let found = out.read();
+        if let Some(written) = watch.as_ref().map(|watch| watch.of(&other)) {
+            assert!(written.sectors <= 2 * written.unique_sectors, "outputs in pieces: {written:?}");
+        }
         let (written, padding) = found.split_at(rows.len() * stride);
         assert!(padding.iter().all(|number| number.is_nan()), "a row of padding was written");
         let of_row = |(row, numbers): (&Row, &[bf16])| {
@@ -246,6 +261,7 @@ impl World {
         operands: AttentionOperands,
         lists: &AttentionLists,
         way: Way,
+        watch: &mut Option<Watch>,
     ) -> (Vec<f32>, Vec<f32>) {
         let shape = self.shape();
         // Lists may be longer than the step's: those of a graph are of its most entries.
@@ -270,6 +286,15 @@ impl World {
             tickets: tickets.address(),
             blocks: way.blocks,
         };
+        if let Some(watch) = watch {
+            for list in [&rows, &slots, &lengths, &pieces, &count] {
+                watch.add(list, Counted::Once);
+            }
+            for scratch in [&partials, &masses] {
+                watch.add(scratch, Counted::Each);
+            }
+            watch.add(&tickets, Counted::Each);
+        }
         let (kernel, _) = self.kernels(gpu);
         // SAFETY: the buffers are as the arguments say.
         unsafe { kernel.launch(&gpu.stream, &args) }.expect("a launch");
@@ -278,7 +303,14 @@ impl World {
     }
 
     /// Returns the scratch.
-    fn launch_prefill(&self, gpu: &Gpu, operands: AttentionOperands, lists: &AttentionLists, way: Way) -> Vec<f32> {
+    fn launch_prefill(
+        &self,
+        gpu: &Gpu,
+        operands: AttentionOperands,
+        lists: &AttentionLists,
+        way: Way,
+        watch: &mut Option<Watch>,
+    ) -> Vec<f32> {
         let shape = self.shape();
         let tiles: Vec<u32> = lists.tiles.iter().flat_map(|tile| tile.words()).chain([NO_BLOCK; 4]).collect();
         let (tiles, count) = (gpu.upload(&tiles), gpu.upload(&[lists.tiles.len() as u32]));
@@ -290,6 +322,11 @@ impl World {
             scratch: scratch.address(),
             blocks: way.blocks,
         };
+        if let Some(watch) = watch {
+            watch.add(&tiles, Counted::Once);
+            // Each block's part stays in the second-level cache.
+            watch.add(&scratch, Counted::Once);
+        }
         let (_, kernel) = self.kernels(gpu);
         // SAFETY: the buffers are as the arguments say.
         unsafe { kernel.launch(&gpu.stream, &args) }.expect("a launch");
@@ -510,4 +547,53 @@ fn steps_without_rows_write_nothing() {
     let Some(gpu) = Gpu::open() else { return };
     let world = World::new(1, 1, 64, &[1]);
     assert!(world.run(gpu, &[], DECODE).is_empty());
+}
+
+/// Bytes of keys and values of so many tokens, and of the queries and outputs of so many rows.
+fn least_bytes(world: &World, tokens: usize, rows: usize) -> [usize; 3] {
+    let width = world.query_heads() * world.dim * size_of::<bf16>();
+    [tokens * 2 * world.kv_heads * world.dim * size_of::<bf16>(), rows * width, rows * width]
+}
+
+#[test]
+fn decode_moves_each_context_once() {
+    let Some(gpu) = Gpu::open() else { return };
+    for (group, dim) in [(1, 64), (4, 64), (8, 64), (1, 128), (4, 128), (8, 128)] {
+        for (window, context) in [(0, 333), (0, 512), (0, 1531), (600, 1531)] {
+            let mut watch = Watch::begin();
+            if watch.is_none() {
+                return;
+            }
+            let contexts = [context, context - 7, context - 100];
+            let world = World { window, ..World::new(2, group, dim, &contexts) };
+            let runs: Vec<Run> = (0..contexts.len()).map(|at| (at, contexts[at] - 1, 1)).collect();
+            world.run_watched(gpu, &runs, DECODE, &mut watch);
+            let seen = contexts.iter().map(|&context| context - world.first_visible(context - 1)).sum();
+            let least = least_bytes(&world, seen, runs.len());
+            let what = format!("decode, group of {group}, {dim} dims, contexts up to {context}, window {window}");
+            assert_moves_little(watch.expect("it was begun").moved(), &least, &what);
+        }
+    }
+}
+
+#[test]
+fn prefill_moves_the_context_of_each_tile_once() {
+    let Some(gpu) = Gpu::open() else { return };
+    for (group, dim) in [(1, 64), (4, 64), (8, 64), (1, 128), (4, 128), (8, 128)] {
+        for (window, start, count) in [(0, 0, 150), (0, 700, 77), (600, 900, 50)] {
+            let mut watch = Watch::begin();
+            if watch.is_none() {
+                return;
+            }
+            // One block takes all heads, as those of a card take many: scratch is that of one.
+            let world = World { window, ..World::new(3, group, dim, &[start + count]) };
+            world.run_watched(gpu, &[(0, start, count)], Way { blocks: 1, ..PREFILL }, &mut watch);
+            let tile = world.shape().tile_queries() as usize;
+            let firsts = (start..start + count).step_by(tile);
+            let seen = firsts.map(|at| (at + tile).min(start + count) - world.first_visible(at)).sum();
+            let least = least_bytes(&world, seen, count);
+            let what = format!("prefill, group of {group}, {dim} dims, {count} rows from {start}, window {window}");
+            assert_moves_little(watch.expect("it was begun").moved(), &least, &what);
+        }
+    }
 }

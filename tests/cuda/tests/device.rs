@@ -1,8 +1,13 @@
 //! The device beside the one on the CPU: the same models, the same plans.
 
+#[cfg(feature = "planted")]
+#[path = "device/faults.rs"]
+mod faults;
 #[path = "../../reference/gguf_writer.rs"]
 #[expect(dead_code, reason = "models of these tests have no tokenizer, and some of it is for them")]
 mod gguf_writer;
+#[path = "device/launches.rs"]
+mod launches;
 
 use cuda::kernels::TOP_MAX;
 use domain::plan::{
@@ -63,10 +68,14 @@ fn open_card() -> Option<Arc<Card>> {
 impl Models {
     /// Makes a model of random weights. `None`: there is no card, which is said.
     fn random(family: &str) -> Option<Self> {
+        let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
+        Self::of_shape(RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape"))
+    }
+
+    /// The same, of a shape of its own.
+    fn of_shape(spec: RandomSpec) -> Option<Self> {
         let card = open_card()?;
         let dir = tempfile::TempDir::new().expect("a directory");
-        let shape = if family == "ministral3" { "tiny-64-yarn" } else { "tiny-64" };
-        let spec = RandomSpec::named(family, shape, 5, Some(Dtype::Bf16)).expect("a named shape");
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let card = CudaModel::load(card, files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the model loads");

@@ -4,7 +4,7 @@ use cuda::kernels::{Finish, ProductArgs, ProductKernel, Products, WeightForm};
 use half::bf16;
 use proptest::prelude::*;
 use std::sync::OnceLock;
-use tests_cuda::{Draw, Gpu, assert_near, widened};
+use tests_cuda::{Counted, Draw, Gpu, Watch, assert_moves_little, assert_near, widened};
 
 /// Rows behind those of a matrix that are no numbers.
 const POISONED_ROWS: usize = 20;
@@ -36,6 +36,17 @@ impl Case {
 
     /// Runs `kernel`, or the one that is chosen, over the first `rows` rows; returns the numbers of its output.
     fn run(&self, gpu: &Gpu, kernel: Option<ProductKernel>, rows: usize, finish: Finish) -> Vec<f32> {
+        self.run_watched(gpu, kernel, rows, finish, None)
+    }
+
+    fn run_watched(
+        &self,
+        gpu: &Gpu,
+        kernel: Option<ProductKernel>,
+        rows: usize,
+        finish: Finish,
+        watch: Option<&mut Watch>,
+    ) -> Vec<f32> {
         let products = products(gpu);
         // What lies behind the operands is no number, so that a result which uses it is none.
         let poisoned = |numbers: &[bf16]| {
@@ -60,6 +71,15 @@ impl Case {
             finish,
         };
         let kernel = kernel.unwrap_or_else(|| products.choose(&args));
+        if let Some(watch) = watch {
+            watch.add(&weights, Counted::Each);
+            watch.add(&x, Counted::Once);
+            watch.add(&narrow, Counted::Each);
+            watch.add(&wide, Counted::Each);
+            if let Some(bias) = &bias {
+                watch.add(bias, Counted::Once);
+            }
+        }
         // SAFETY: the buffers are as the arguments say.
         unsafe { products.launch_with(&gpu.stream, kernel, &args) }.expect("a launch");
         if is_wide { wide.read() } else { widened(&narrow.read()) }
@@ -221,4 +241,23 @@ fn the_choice_fits_the_rows() {
     }
     assert_eq!(products(gpu).choose(&args(16, 4096, 14336)), ProductKernel::Few16Wide);
     assert_eq!(products(gpu).choose(&args(8192, 28672, 4096)), ProductKernel::Many);
+}
+
+#[test]
+fn few_rows_move_their_weights_once() {
+    let Some(gpu) = Gpu::open() else { return };
+    for (outputs, inputs, finish) in
+        [(64, 1024, Finish::Bf16), (96, 4096, Finish::F32), (64, 4640, Finish::SiluGated), (40, 2048, Finish::Bf16)]
+    {
+        for rows in [1, 4, 16] {
+            let Some(mut watch) = Watch::begin() else { return };
+            let case = Case::draw(11, rows, outputs, inputs, true);
+            case.run_watched(gpu, None, rows, finish, Some(&mut watch));
+            let written = if finish.is_gated() { outputs / 2 } else { outputs };
+            let out = rows * written * if finish == Finish::F32 { size_of::<f32>() } else { size_of::<bf16>() };
+            let operands = [outputs * inputs, rows * inputs].map(|numbers| numbers * size_of::<bf16>());
+            let least = [operands[0], operands[1], out, outputs * size_of::<f32>()];
+            assert_moves_little(watch.moved(), &least, &format!("{rows} rows of {inputs} to {outputs}, {finish:?}"));
+        }
+    }
 }

@@ -4,8 +4,9 @@
 use cuda::kernels::{Embed, EmbedArgs, Finish, ProductArgs, ProductKernel, Products, WeightForm};
 use half::{bf16, f16};
 use proptest::prelude::*;
+use std::ops::Range;
 use std::sync::OnceLock;
-use tests_cuda::{Draw, Gpu};
+use tests_cuda::{Counted, Draw, Gpu, Watch, assert_moves_little};
 
 const QUANTISED: [WeightForm; 5] =
     [WeightForm::Q8_0, WeightForm::Q4_0, WeightForm::Q4_1, WeightForm::Q4K, WeightForm::Q6K];
@@ -197,6 +198,18 @@ impl Case {
 
     /// Runs `kernel`, or the one that is chosen, over rows from `first` on; returns the numbers of its output.
     fn run(&self, gpu: &Gpu, kernel: Option<ProductKernel>, first: usize, rows: usize, finish: Finish) -> Vec<f32> {
+        self.run_watched(gpu, kernel, first..first + rows, finish, None)
+    }
+
+    fn run_watched(
+        &self,
+        gpu: &Gpu,
+        kernel: Option<ProductKernel>,
+        own: Range<usize>,
+        finish: Finish,
+        watch: Option<&mut Watch>,
+    ) -> Vec<f32> {
+        let (first, rows) = (own.start, own.len());
         let &Matrix { form, outputs, inputs, .. } = &self.matrix;
         let products = products(gpu, form);
         // What lies behind the rows is no number, so that a result which uses it is none.
@@ -218,6 +231,15 @@ impl Case {
             finish,
         };
         let kernel = kernel.unwrap_or_else(|| products.choose(&args));
+        if let Some(watch) = watch {
+            watch.add(&weights, Counted::Each);
+            watch.add(&x, Counted::Once);
+            watch.add(&narrow, Counted::Each);
+            watch.add(&wide, Counted::Each);
+            if let Some(bias) = &bias {
+                watch.add(bias, Counted::Once);
+            }
+        }
         // SAFETY: the buffers are as the arguments say.
         unsafe { products.launch_with(&gpu.stream, kernel, &args) }.expect("a launch");
         if finish == Finish::F32 { wide.read() } else { tests_cuda::widened(&narrow.read()) }
@@ -415,6 +437,23 @@ fn a_product_writes_its_columns_of_wider_rows_alone() {
                     assert!(others.into_iter().all(|&number| number == BETWEEN), "{form:?}, {finish:?}, row {row}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn few_rows_move_their_weights_once() {
+    let Some(gpu) = Gpu::open() else { return };
+    for form in QUANTISED {
+        for (outputs, inputs, rows) in [(64, 1024, 1), (48, 4096, 4), (96, 2048, 16)] {
+            let Some(mut watch) = Watch::begin() else { return };
+            let case = Case::draw(13, form, rows, outputs, inputs / 32, true);
+            assert_eq!(case.matrix.inputs, inputs, "blocks of both sizes fit");
+            case.run_watched(gpu, None, 0..rows, Finish::Bf16, Some(&mut watch));
+            let [x, out] = [rows * inputs, rows * outputs].map(|numbers| numbers * size_of::<bf16>());
+            // What the file has, not what packing makes of it.
+            let least = [outputs * form.row_bytes(inputs), x, out, outputs * size_of::<f32>()];
+            assert_moves_little(watch.moved(), &least, &format!("{form:?}: {rows} rows of {inputs} to {outputs}"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The simulation bites: the bugs that can be planted in the cores are found, and by what they violate.
 //!
 //! One is left to the package `exhaustive`, which comes upon it at once: that the release of the first of two
-//! leases that were given for the same ends both.
+//! leases that were given for the same ends both. Those of the device for cards are left to the package `tests-cuda`.
 //!
 //! What is planted is planted in the whole process, so these tests wait for each other where they share one.
 

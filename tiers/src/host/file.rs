@@ -58,10 +58,22 @@ impl SlabFile {
     /// A file of `len` bytes in the folder, which is made where there is none: this head and zeros. All of its
     /// memory is taken now, for who wrote to memory that is not there would be killed. Where there is no room for
     /// it, slabs of the dead that nobody answers for give way. Errors: [`FolderError`].
-    pub(super) fn create(folder: &Path, name: &str, len: usize, head: &[u8]) -> Result<Self, FolderError> {
-        Self::create_by(folder, name, len, head, |file| {
-            rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64)
-        })
+    /// `settle` says where that memory comes from, before it is taken.
+    pub(super) fn create(
+        folder: &Path,
+        name: &str,
+        len: usize,
+        head: &[u8],
+        settle: impl FnOnce(&dyn Memory),
+    ) -> Result<Self, FolderError> {
+        Self::create_by(
+            folder,
+            name,
+            len,
+            head,
+            |slab| settle(slab),
+            |file| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len as u64),
+        )
     }
 
     /// The same, where `take` takes the file's memory.
@@ -70,6 +82,7 @@ impl SlabFile {
         name: &str,
         len: usize,
         head: &[u8],
+        settle: impl FnOnce(&Self),
         take: impl Fn(&OwnedFd) -> Result<(), Errno>,
     ) -> Result<Self, FolderError> {
         let failed =
@@ -87,18 +100,20 @@ impl SlabFile {
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(folder, flags, Mode::RUSR).map_err(failed("no file can be made in it"))?;
-        let mut taken = retry_on_intr(|| take(&file));
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // Nobody knows the mapping, so nobody touches what is not there yet.
+        let mut slab =
+            Self::map(file, len, protection, folder.join(name)).map_err(failed("the slab cannot be mapped"))?;
+        settle(&slab);
+        let mut taken = retry_on_intr(|| take(&slab.file));
         if taken == Err(Errno::NOSPC) {
             // Nobody may be there who would remove them in time.
             let mut others = Self::all(folder).into_iter();
             while taken == Err(Errno::NOSPC) && others.any(Self::remove_if_dead) {
-                taken = retry_on_intr(|| take(&file));
+                taken = retry_on_intr(|| take(&slab.file));
             }
         }
         taken.map_err(failed("it has no room for the slab"))?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let mut slab =
-            Self::map(file, len, protection, folder.join(name)).map_err(failed("the slab cannot be mapped"))?;
         assert!(head.len() <= len, "a slab is longer than its head");
         // SAFETY: the head is inside the mapping, which nobody else knows yet.
         unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), slab.base, head.len()) };
@@ -251,10 +266,17 @@ mod tests {
 
     /// One in a folder that has room for two files.
     fn slab(folder: &Path, name: &str) -> Result<SlabFile, FolderError> {
-        SlabFile::create_by(folder, name, HEAD, &MAGIC, |file| match names(folder).len() {
-            ..2 => rustix::fs::fallocate(file, FallocateFlags::empty(), 0, HEAD as u64),
-            _ => Err(Errno::NOSPC),
-        })
+        SlabFile::create_by(
+            folder,
+            name,
+            HEAD,
+            &MAGIC,
+            |_| (),
+            |file| match names(folder).len() {
+                ..2 => rustix::fs::fallocate(file, FallocateFlags::empty(), 0, HEAD as u64),
+                _ => Err(Errno::NOSPC),
+            },
+        )
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -10,13 +10,15 @@ use domain::KvLayout;
 use kv_manager::tiers::{Slot, TierRead, TierWrite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use transport::{Memory, SealedMemory};
+use transport::{Memory, SealedMemory, Ticket, host_range, prefer_node};
 
 /// Bytes that get their pages at once, a multiple of a page. A move waits at most as long as that takes.
 const PAGED_BYTES: usize = 2 << 20;
 
 /// The slab of one worker.
 pub(super) struct Slab {
+    /// What pins it for devices. Ended before the memory.
+    _pins: Option<Box<dyn Send>>,
     memory: Arc<dyn Memory>,
     shape: Shape,
     /// Bytes from its beginning that have pages, or that get them only when they are written.
@@ -25,7 +27,8 @@ pub(super) struct Slab {
 
 impl Slab {
     /// Makes an empty slab with as many slots of each group as it has room for.
-    pub(super) fn new(config: &HostConfig, layout: &KvLayout) -> Result<Self, HostError> {
+    /// It is pinned for the device of the pools, in the background, and near to that.
+    pub(super) fn new(config: &HostConfig, layout: &KvLayout, pools: &[Arc<dyn Memory>]) -> Result<Self, HostError> {
         let each = slot_bytes(layout) as u64;
         let slots = config.bytes.saturating_sub(HEAD as u64) / each;
         if slots < SLOTS_MIN {
@@ -34,16 +37,28 @@ impl Slab {
         }
         let shape = Shape::new(layout, config.weights, u32::try_from(slots).unwrap_or(u32::MAX));
         let head = shape.head(config.worker.0, config.life.0);
+        let copier = pools.iter().find_map(|pool| pool.place().device().map(|device| device.copier.clone()));
+        let node = copier.as_ref().and_then(|copier| copier.nearest_node());
+        let settle = |memory: &dyn Memory| {
+            if let Some(Err(error)) = node.map(|node| prefer_node(memory, node)) {
+                tracing::info!(tier = config.name, node, %error, "the tier's memory is not kept near to the card");
+            }
+        };
+        let name = format!("{}-host", config.name);
         let memory: Arc<dyn Memory> = match &config.shared {
-            Some(shared) => Arc::new(SlabFile::create(&shared.folder, &config.file_name(), shape.len(), &head)?),
+            Some(shared) => {
+                Arc::new(SlabFile::create(&shared.folder, &config.file_name(), shape.len(), &head, settle)?)
+            }
             None => {
-                let memory = SealedMemory::new(&format!("{}-host", config.name), shape.len())?;
+                let memory = SealedMemory::new(&name, shape.len())?;
+                settle(&memory);
                 // SAFETY: the head is inside the memory, which no other code has yet.
                 unsafe { std::ptr::copy_nonoverlapping(head.as_ptr(), memory.as_ptr(), head.len()) };
                 Arc::new(memory)
             }
         };
-        Ok(Self { memory, shape, paged: 0 })
+        let pins = copier.zip(host_range(&memory)).and_then(|(copier, memory)| copier.pin(&name, memory));
+        Ok(Self { _pins: pins, memory, shape, paged: 0 })
     }
 
     /// Makes the kernel find pages for the next part. Otherwise the first record there waits for them, several times as
@@ -72,7 +87,7 @@ impl Slab {
         self.memory.clone()
     }
 
-    /// Puts a record into its slot. Errors: it does not leave its device; the slot has what it had.
+    /// Puts a record into its slot. Errors: it does not leave its device; the slot has no record.
     ///
     /// # Safety
     ///
@@ -97,15 +112,15 @@ impl Slab {
         put
     }
 
-    /// Decodes a record from its slot, if it is the right one. Errors: it is not.
+    /// Begins to decode a record from its slot, if it is the right one. Returns what a copier does for it; `None`: it
+    /// is done. Errors: it is not.
     ///
     /// # Safety
     ///
-    /// As of [`Records::take`], for the block.
-    pub(super) unsafe fn take(&self, records: &Records, read: &TierRead) -> Result<(), RecordError> {
-        // SAFETY: the slot is inside the slab, which is written by `put` and `land` alone, through `&mut`; for the
-        // block the caller speaks.
-        unsafe { records.take(read, self.spot(read.place.slot)) }
+    /// As of [`Records::begin_take`], for the block; and the slot is not written until then.
+    pub(super) unsafe fn begin_take(&self, records: &Records, read: &TierRead) -> Result<Option<Ticket>, RecordError> {
+        // SAFETY: the slot is inside the slab; for the rest the caller speaks.
+        unsafe { records.begin_take(read, self.spot(read.place.slot), Box::new(self.memory.clone())) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {

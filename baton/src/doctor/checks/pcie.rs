@@ -1,12 +1,10 @@
-//! The way between GPUs and NICs, and the GPU's driver.
+//! The way between GPUs and NICs, and between GPUs.
 
 use super::rdma;
 use crate::doctor::Subject;
 use crate::doctor::finding::Finding;
 use crate::doctor::host::Fact;
 
-/// The first driver that runs CUDA 13.
-const DRIVER_MIN: u32 = 580;
 /// PCI class of bridges between PCI buses.
 const BRIDGE: &str = "0x0604";
 
@@ -72,19 +70,6 @@ pub(super) fn access_control(subject: &Subject<'_>) -> Vec<Finding> {
     } else {
         Finding::good(format!("{} bridges, none redirects", states.len()))
     }]
-}
-
-/// Returns the version of NVIDIA's driver.
-pub(super) fn driver(subject: &Subject<'_>) -> Vec<Finding> {
-    let Some(text) = subject.host.file("/proc/driver/nvidia/version") else {
-        return vec![Finding::absent("no NVIDIA driver: the CPU engine is used")];
-    };
-    let version =
-        text.split_whitespace().find(|word| word.split('.').count() >= 2 && word.starts_with(char::is_numeric));
-    let Some(version) = version else { return vec![Finding::advice("a driver of unknown version", "nvidia-smi")] };
-    let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-    let fix = format!("install driver {DRIVER_MIN} or later: CUDA 13 needs it");
-    vec![Finding::of(major >= DRIVER_MIN, format!("driver {version}"), fix)]
 }
 
 /// NCCL, which tensor parallelism needs.

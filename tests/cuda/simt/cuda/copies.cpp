@@ -2,6 +2,8 @@
 //
 // A copy from pageable memory takes its bytes at the call. A copy from pinned memory takes them when it runs, so that a
 // buffer that is reused too early shows. A copy to pageable memory waits for its end.
+#include <sys/mman.h>
+
 #include <cstring>
 
 #include "call.h"
@@ -11,6 +13,8 @@
 using namespace driver;
 
 namespace {
+
+constexpr size_t PAGE = 4096;
 
 enum class Direction { host_to_device, device_to_host, device_to_device, any };
 
@@ -104,6 +108,14 @@ CUdeviceptr address_of(const void* pointer) {
     return reinterpret_cast<CUdeviceptr>(pointer);
 }
 
+/// Says whether a range is whole pages of one mapping. These become zero without being written, so that a pool can have
+/// more memory than the host.
+bool droppable(CUdeviceptr address, size_t bytes) {
+    const Region* region = find_region(address);
+    const bool mapped = region && region->kind == MemoryKind::mapped && address + bytes <= region->end();
+    return mapped && address % PAGE == 0 && bytes % PAGE == 0;
+}
+
 /// Fills memory with a value of a type, `count` times.
 template <class Value>
 CUresult fill_in(Stream& stream, CUdeviceptr to, Value value, size_t count) {
@@ -111,7 +123,9 @@ CUresult fill_in(Stream& stream, CUdeviceptr to, Value value, size_t count) {
     if (to % sizeof(Value) != 0 || !covered(to, count * sizeof(Value))) return CUDA_ERROR_INVALID_VALUE;
     Work work{.kind = OpKind::fill, .name = "fill"};
     work.accesses = {{to, count * sizeof(Value), true}};
+    const bool drop = value == 0 && droppable(to, count * sizeof(Value));
     work.run = [=](Running&) {
+        if (drop && madvise(reinterpret_cast<void*>(to), count * sizeof(Value), MADV_REMOVE) == 0) return CUDA_SUCCESS;
         std::fill_n(reinterpret_cast<Value*>(to), count, value);
         return CUDA_SUCCESS;
     };

@@ -131,6 +131,10 @@ struct State {
     std::condition_variable done;  // host threads wait for it
     bool initialised = false;
     bool busy = false;                // an operation on memory runs
+    uint64_t enqueued = 0;            // operations, since the process began
+    std::string hold_behind;          // the kernel behind which streams are held
+    Stream* held_stream = nullptr;    // the one that is
+    bool held = false;                // nothing runs until the test lets the device go
     Stream* kernel_stream = nullptr;  // whose kernel runs now; null if none does
     std::multiset<RecordPtr> wanted;  // that host threads wait for
     int polls = 0;                    // of host threads, each of which lets one operation run

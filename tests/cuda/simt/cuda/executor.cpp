@@ -38,7 +38,7 @@ bool waits_done(const Op& op) {
 std::vector<Stream*> ready_streams(bool& polling) {
     std::vector<Stream*> ready;
     for (Stream* stream : state().streams) {
-        if (stream->queue.empty() || !waits_done(stream->queue.front())) continue;
+        if (stream == state().held_stream || stream->queue.empty() || !waits_done(stream->queue.front())) continue;
         const Work& work = *stream->queue.front().work;
         const bool failed = stream->context->sticky != CUDA_SUCCESS;
         if (work.ready && !failed && !work.ready()) {
@@ -94,6 +94,7 @@ void run(Stream& stream, Op& op, std::unique_lock<std::mutex>& lock) {
         }
         if (result != CUDA_SUCCESS && context.sticky == CUDA_SUCCESS) context.sticky = result;
     }
+    if (!shared.hold_behind.empty() && op.work->name == shared.hold_behind) shared.held_stream = &stream;
     stream.clock = running.clock;
     stream.last_was_kernel = op.work->kind == OpKind::kernel;
     if (!stream.last_was_kernel) stream.last_writes.clear();
@@ -127,6 +128,10 @@ void execute() {
     for (;;) {
         if (settings().lazy && !host_waits()) {
             if (shared.work.wait_for(lock, LAZY_PATIENCE) == std::cv_status::no_timeout) continue;
+        }
+        if (shared.held) {
+            shared.work.wait(lock);
+            continue;
         }
         bool polling = false;
         const std::vector<Stream*> ready = ready_streams(polling);
@@ -176,6 +181,7 @@ RecordPtr append(Stream& stream, std::shared_ptr<const Work> work, std::vector<R
     RecordPtr record = std::make_shared<Record>();
     stream.queue.push_back(Op{std::move(work), std::move(waits), state().host, record});
     stream.tail = record;
+    state().enqueued++;
     state().work.notify_one();
     return record;
 }
@@ -236,3 +242,37 @@ void drain(Context& context, std::unique_lock<std::mutex>& lock) {
 }
 
 }  // namespace driver
+
+/// Holds the device: nothing more runs until it is let go. Host code that waits for work then waits for that, too.
+API void simt_hold(int held) {
+    const std::lock_guard lock(driver::state().mutex);
+    driver::state().held = held != 0;
+    driver::state().work.notify_all();
+}
+
+/// Returns how many operations were enqueued in this process, those of graphs included.
+API unsigned long long simt_enqueued() {
+    const std::lock_guard lock(driver::state().mutex);
+    return driver::state().enqueued;
+}
+
+/// From now on a stream is held behind each launch of a kernel there; null: behind none, and the held one goes on.
+API void simt_hold_behind(const char* kernel) {
+    const std::lock_guard lock(driver::state().mutex);
+    driver::state().hold_behind = kernel ? std::string("kernel ") + kernel : "";
+    driver::state().held_stream = nullptr;
+    driver::state().work.notify_all();
+}
+
+/// Returns whether a stream is held behind a kernel.
+API int simt_is_held() {
+    const std::lock_guard lock(driver::state().mutex);
+    return driver::state().held_stream != nullptr;
+}
+
+/// Lets the held stream go on, until the kernel's next launch.
+API void simt_go_on() {
+    const std::lock_guard lock(driver::state().mutex);
+    driver::state().held_stream = nullptr;
+    driver::state().work.notify_all();
+}

@@ -1,4 +1,4 @@
-// Counts launches and allocations, and says which of them have to fail.
+// Counts launches, allocations and registrations, and says which of them have to fail.
 #include "failures.h"
 
 #include <cstdlib>
@@ -26,10 +26,13 @@ constexpr Kind LAUNCH_KINDS[] = {
     {"nvlink", CUDA_ERROR_NVLINK_UNCORRECTABLE}, {"unknown", CUDA_ERROR_UNKNOWN},
 };
 constexpr const char* ALLOCATION_KIND = "oom";
+constexpr const char* REGISTRATION_KIND = "register";
+
+enum class Counted { launch, allocation, registration };
 
 /// A fault that is still to come.
 struct Pending {
-    bool allocation;
+    Counted counted;
     CUresult error;
     unsigned long long countdown;
 };
@@ -46,11 +49,13 @@ std::vector<Pending> parse(const std::string& list) {
         const size_t sign = one.find('@');
         const std::string kind = one.substr(0, sign);
         const unsigned long long count = sign == std::string::npos ? 1 : strtoull(one.c_str() + sign + 1, nullptr, 10);
-        bool known = kind == ALLOCATION_KIND;
-        if (known) faults.push_back({true, CUDA_ERROR_OUT_OF_MEMORY, count});
+        const bool registration = kind == REGISTRATION_KIND;
+        bool known = registration || kind == ALLOCATION_KIND;
+        const Counted counted = registration ? Counted::registration : Counted::allocation;
+        if (known) faults.push_back({counted, CUDA_ERROR_OUT_OF_MEMORY, count});
         for (const Kind& launch : LAUNCH_KINDS) {
             if (kind != launch.name) continue;
-            faults.push_back({false, launch.error, count});
+            faults.push_back({Counted::launch, launch.error, count});
             known = true;
         }
         if (known) continue;
@@ -66,12 +71,12 @@ std::vector<Pending>& pending() {
     return faults;
 }
 
-/// Counts one launch or allocation, and returns its error.
-CUresult count(bool allocation) {
+/// Counts one launch, allocation or registration, and returns its error.
+CUresult count(Counted counted) {
     const std::lock_guard lock(mutex);
     CUresult error = CUDA_SUCCESS;
     for (Pending& fault : pending()) {
-        if (fault.allocation != allocation || fault.countdown == 0) continue;
+        if (fault.counted != counted || fault.countdown == 0) continue;
         if (--fault.countdown == 0) error = fault.error;
     }
     return error;
@@ -80,11 +85,15 @@ CUresult count(bool allocation) {
 }  // namespace
 
 bool fail_allocation() {
-    return count(true) != CUDA_SUCCESS;
+    return count(Counted::allocation) != CUDA_SUCCESS;
+}
+
+bool fail_registration() {
+    return count(Counted::registration) != CUDA_SUCCESS;
 }
 
 CUresult fail_launch() {
-    return count(false);
+    return count(Counted::launch);
 }
 
 }  // namespace driver

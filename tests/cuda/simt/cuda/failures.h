@@ -8,6 +8,9 @@ namespace driver {
 /// Counts an allocation, and says whether it has to fail.
 bool fail_allocation();
 
+/// Counts a registration of host memory, and says whether it has to fail.
+bool fail_registration();
+
 /// Counts a launch, and returns the error that it has to end with, or CUDA_SUCCESS.
 CUresult fail_launch();
 

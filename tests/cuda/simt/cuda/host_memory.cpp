@@ -61,6 +61,7 @@ API CUresult cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned) {
     const Call call(NEEDS_DRIVER | REFUSED_IN_CAPTURE);
     if (call.refused()) return call.error();
     if (!pointer || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (fail_registration()) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     auto next = regions().lower_bound(address);
     const bool overlaps = find_region(address) || (next != regions().end() && next->first < address + bytes);

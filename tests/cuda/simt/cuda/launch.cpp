@@ -231,6 +231,15 @@ API unsigned long long simt_launches(const char* kernel) {
     return sum;
 }
 
+/// Returns the name of a kernel that ran in this process, by its place among their names; null: there are not as many.
+API const char* simt_kernel(size_t index) {
+    const std::lock_guard lock(state().mutex);
+    for (const auto& [name, count] : launch_counts()) {
+        if (index-- == 0) return name.c_str();
+    }
+    return nullptr;
+}
+
 /// Enqueues a host function that stands for a kernel of a library, with the ranges that it touches.
 API CUresult simt_enqueue(void* handle, const char* name, void (*function)(void*), void (*drop)(void*), void* data,
                           const Access* accesses, size_t count) {

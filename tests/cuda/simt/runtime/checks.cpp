@@ -10,6 +10,7 @@ Checks* new_checks() { return new Checks; }
 void checks_begin_launch(const Module& module) {
     Checks& c = *machine->checks;
     c.tickets.begin_launch();
+    c.traffic.watched = watched_ranges();
     c.pages.clear();
     c.last_page = nullptr;
     c.global_splits.clear();
@@ -48,7 +49,10 @@ void checks_begin_block(unsigned number) {
 void checks_end_block() { machine->checks->traffic.end_block(machine->counts); }
 
 void checks_end_launch(Result& result) {
-    list_touched(*machine->checks, machine->launch->list_touched, result, machine->counts);
+    Checks& c = *machine->checks;
+    list_touched(c, machine->launch->list_touched, result, machine->counts);
+    for (Watched& watched : c.traffic.watched) count_unique(c, watched);
+    add_watched(c.traffic.watched);
 }
 
 void check_access(const void* memory, size_t bytes, Access access, const void* code) {

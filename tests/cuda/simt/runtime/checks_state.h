@@ -66,6 +66,9 @@ void check_global(uintptr_t address, size_t bytes, Access access, const void* co
 // Lists the words that the launch touched, and counts them.
 void list_touched(Checks& checks, bool list, Result& result, Counts& counts);
 
+// Counts the words and the sectors of a range that the launch touched.
+void count_unique(const Checks& checks, Watched& watched);
+
 // Says whether an access writes, and whether it is atomic.
 inline bool writes(Access access) { return access == Access::Write || access == Access::Atomic; }
 inline bool is_atomic(Access access) { return access == Access::Atomic || access == Access::AtomicRead; }

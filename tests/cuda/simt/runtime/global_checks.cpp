@@ -127,6 +127,22 @@ void check_global(uintptr_t address, size_t bytes, Access access, const void* co
     if (is_atomic(access)) c.tickets.atomic(c.clocks, address, writes(access));
 }
 
+void count_unique(const Checks& c, Watched& watched) {
+    constexpr size_t WORDS_PER_SECTOR = SECTOR_BYTES / WORD_BYTES;
+    for (const auto& [number, page] : c.pages) {
+        for (size_t first = 0; first < WORDS_PER_PAGE; first += WORDS_PER_SECTOR) {
+            size_t touched = 0;
+            for (size_t i = first; i < first + WORDS_PER_SECTOR; i++) {
+                const uintptr_t begin = number * PAGE_BYTES + i * WORD_BYTES;
+                const ShadowWord& word = page->words[i];
+                touched += watched.overlaps(begin, begin + WORD_BYTES) && (word.read_ever || word.written_ever);
+            }
+            watched.counts.unique_bytes += touched * WORD_BYTES;
+            watched.counts.unique_sectors += touched > 0;
+        }
+    }
+}
+
 // Appends a word to a sorted list, and joins it with the last interval if they touch.
 static void append(std::vector<Interval>& list, uintptr_t begin) {
     if (!list.empty() && list.back().end == begin) {

@@ -61,6 +61,14 @@ struct Counts {
     uint64_t values[COUNT_LENGTH] = {};
 };
 
+// What launches did with a range of global memory.
+struct WatchedCounts {
+    uint64_t bytes = 0;           // that warps read and wrote: what lanes of an instruction share counts once
+    uint64_t sectors = 0;         // of 32 bytes, summed over the instructions of warps
+    uint64_t unique_bytes = 0;    // of 4-byte words that were touched at least once by a launch, summed over launches
+    uint64_t unique_sectors = 0;  // of 32 bytes that were touched at least once by a launch, summed over launches
+};
+
 // What a launch did. `reads` and `writes` are sorted, do not overlap, and are rounded to words of 4 bytes. They list
 // the global memory that the launch touched, and are empty for plain modules and without `Launch::list_touched`.
 struct Result {
@@ -134,3 +142,12 @@ extern "C" uint64_t simt_counts(const char* kernel, uint64_t out[8]);
 
 // Forgets all sums.
 extern "C" void simt_counts_reset();
+
+// Watches a range of global memory: its traffic counts by itself. Not while a grid runs. Only checked modules count it.
+extern "C" void simt_watch(const void* memory, size_t bytes);
+
+// Returns the counts of the range that begins there. Not 0: none does.
+extern "C" int simt_watched(const void* memory, simt::WatchedCounts* out);
+
+// Forgets all ranges.
+extern "C" void simt_watch_nothing();

@@ -5,7 +5,6 @@
 
 namespace simt {
 
-constexpr uintptr_t SECTOR_BYTES = 32;
 constexpr unsigned BANKS = 32;
 constexpr uintptr_t BANK_BYTES = 4;
 
@@ -66,7 +65,29 @@ static size_t count_distinct(std::vector<uintptr_t>& numbers) {
     return static_cast<size_t>(std::unique(numbers.begin(), numbers.end()) - numbers.begin());
 }
 
+// Counts what an execution does with the ranges that are watched.
+void Traffic::count_watched(const Execution& execution) {
+    static thread_local std::vector<uintptr_t> touched;
+    for (Watched& range : watched) {
+        touched.clear();
+        for (unsigned lane = 0; lane < LANES; lane++) {
+            const uintptr_t begin = execution.addresses[lane], end = begin + execution.bytes;
+            if (!(execution.lanes >> lane & 1) || !range.overlaps(begin, end)) continue;
+            // Lanes that name the same address share what comes from there.
+            bool is_shared = false;
+            for (unsigned other = 0; other < lane; other++) {
+                is_shared |= (execution.lanes >> other & 1) && execution.addresses[other] == begin;
+            }
+            if (is_shared) continue;
+            range.counts.bytes += execution.bytes;
+            for (uintptr_t u = begin / SECTOR_BYTES; u <= (end - 1) / SECTOR_BYTES; u++) touched.push_back(u);
+        }
+        range.counts.sectors += count_distinct(touched);
+    }
+}
+
 void Traffic::count(Space space, const Execution& execution, Counts& counts) {
+    if (space == Space::Global && !watched.empty()) count_watched(execution);
     static thread_local std::vector<uintptr_t> touched;
     const unsigned lanes_per_round =
         space == Space::Shared ? std::clamp(ROUND_BYTES / std::max(execution.bytes, 1u), 1u, LANES) : LANES;

@@ -9,13 +9,20 @@
 #include <vector>
 
 #include "state.h"
+#include "watch.h"
 
 namespace simt {
+
+// The unit in which a device moves global memory.
+constexpr uintptr_t SECTOR_BYTES = 32;
 
 enum class Space { Global, Shared };
 
 class Traffic {
    public:
+    // Ranges whose traffic counts by itself, too. Set for each launch.
+    std::vector<Watched> watched;
+
     // Forgets what is left, and prepares for blocks of some threads.
     void begin_block(unsigned threads);
 
@@ -55,7 +62,8 @@ class Traffic {
         Instruction& find(uintptr_t key);
     };
 
-    static void count(Space space, const Execution& execution, Counts& counts);
+    void count(Space space, const Execution& execution, Counts& counts);
+    void count_watched(const Execution& execution);
 
     std::vector<WarpLog> warps_;
 };

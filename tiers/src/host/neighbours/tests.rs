@@ -25,7 +25,7 @@ impl Host {
     /// Returns the empty slab of a worker that lives as long as the value.
     fn live(&self, name: &str, weights: [u8; 32]) -> SlabFile {
         let shape = Shape::new(&layout(), weights, SLOTS);
-        SlabFile::create(self.0.path(), name, shape.len(), &shape.head(1, 2)).expect("it is made")
+        SlabFile::create(self.0.path(), name, shape.len(), &shape.head(1, 2), |_| ()).expect("it is made")
     }
 
     /// The same of one that was killed.
@@ -148,7 +148,7 @@ fn what_is_foreign_is_counted_and_goes_when_it_is_a_dead_slab() {
 
 #[test]
 fn a_folder_that_is_not_in_memory_is_refused() {
-    let made = SlabFile::create(std::path::Path::new("/proc"), "a.slab", HEAD, &[]);
+    let made = SlabFile::create(std::path::Path::new("/proc"), "a.slab", HEAD, &[], |_| ());
     let error = made.map(|_| ()).expect_err("it is no tmpfs").to_string();
     assert!(error.contains("/proc is no tmpfs"), "{error}");
 }

@@ -228,7 +228,7 @@ fn what_is_read_while_it_is_written_is_right_or_not_read() {
     println!("seed {seed}");
     let (folder, layout) = (host(), layout());
     let (ours, theirs) = (pools(), pools());
-    let mut slab = Slab::new(&shared(folder.path(), 1), &layout).expect("it opens");
+    let mut slab = Slab::new(&shared(folder.path(), 1), &layout, &[]).expect("it opens");
     let path = folder.path().join(shared(folder.path(), 1).file_name());
     let view = View::new(SlabFile::open(path, HEAD).expect("it is there"), &layout, config().weights);
     let mut neighbour = Neighbour::new(view.map_err(|(_, error)| error).expect("it is one of ours"), now());

@@ -3,7 +3,7 @@
 use crate::commands::model::dtype_name;
 use crate::config::Config;
 use crate::output::{grouped, human_bytes};
-use crate::pools::demand;
+use crate::pools::{HOST_POOL_BYTES, demand};
 use engine::checkpoint::FormatShare;
 use engine::cpu::LoadPlan;
 use engine::models::{ModelInfo, Outline};
@@ -112,7 +112,8 @@ impl Report {
         let tokens = CONTEXTS.into_iter().filter(|tokens| *tokens < full).chain([full]);
         let layout = info.spec.kv_layout(info.spec.dtype, None);
         // A sequence that is alone may use the reserve.
-        let pools = PoolDemand { reserve_percent: 0, ..demand(&Config::default(), &layout, info.spec.context) };
+        let pools = demand(&Config::default(), &layout, info.spec.context, HOST_POOL_BYTES);
+        let pools = PoolDemand { reserve_percent: 0, ..pools };
         let blocks = |tokens: u64| u32::try_from(tokens.div_ceil(layout.block_tokens.into())).unwrap_or(u32::MAX);
         let contexts = tokens.map(|tokens| Context { tokens, bytes: pools.bytes_of(blocks(tokens)) }).collect();
         let longest = available.zip(weights.memory_bytes).map(|(available, taken)| {
