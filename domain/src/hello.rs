@@ -26,7 +26,7 @@ pub const PROTOCOL_OF_ASKS: u32 = 6;
 /// The version from which on proofs cover the ranges of versions.
 const PROTOCOL_OF_RANGES: u32 = 6;
 
-/// The version from which on a worker declares whether its device is batch-invariant.
+/// The version from which on a worker declares whether its device is batch-invariant, and whether it knows grammars.
 const PROTOCOL_OF_DEVICES: u32 = 6;
 
 const WORKER: &str = "session worker";
@@ -78,6 +78,8 @@ pub struct Served {
     pub context_tokens: u32,
     /// Whether its device declares that a row's bits depend on its own sequence alone. Workers may differ in this.
     pub batch_invariant: bool,
+    /// Whether it samples by the grammar of a request. Workers may differ in this.
+    pub grammars: bool,
 }
 
 impl Served {
@@ -137,8 +139,9 @@ impl Opening {
     /// Makes the hello of a worker, with its proof by the secret by which the router proved itself.
     /// Before version 6, it declares nothing about its device.
     pub fn hello(&self, secret: &Secret, peer: PeerInfo, served: Served) -> Hello {
-        let batch_invariant = served.batch_invariant && self.declares_devices();
-        let served = Served { batch_invariant, ..served };
+        let declares = self.declares_devices();
+        let [batch_invariant, grammars] = [served.batch_invariant, served.grammars].map(|is| is && declares);
+        let served = Served { batch_invariant, grammars, ..served };
         let proof = self.over_hello(&peer, &served, |parts| secret.prove(WORKER, parts));
         Hello { peer, served, proof }
     }
@@ -152,13 +155,14 @@ impl Opening {
     fn over_hello<T>(&self, peer: &PeerInfo, served: &Served, of: impl FnOnce(&[&[u8]]) -> T) -> T {
         let PeerInfo { id, incarnation, name, role, address } = peer;
         let PeerAddress { process, unix, tcp } = address;
-        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant } = served;
+        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant, grammars } =
+            served;
         let ModelShape { vocab, layers, hidden } = shape;
         let role: &[u8] = match role {
             Role::Prefill => b"prefill",
             Role::Decode => b"decode",
         };
-        let words: [&[u8]; 16] = [
+        let words: [&[u8]; 17] = [
             &id.0.to_le_bytes(),
             &incarnation.0.to_le_bytes(),
             name.as_bytes(),
@@ -175,9 +179,10 @@ impl Opening {
             &token_bytes.to_le_bytes(),
             &context_tokens.to_le_bytes(),
             &[u8::from(*batch_invariant)],
+            &[u8::from(*grammars)],
         ];
         // Of a version without it, no worker proves a hello that declares it.
-        let declares = self.declares_devices() || *batch_invariant;
+        let declares = self.declares_devices() || *batch_invariant || *grammars;
         self.with_opening(if declares { &words } else { &words[..15] }, of)
     }
 
@@ -223,6 +228,7 @@ mod tests {
             token_bytes: 64,
             context_tokens: 512,
             batch_invariant: true,
+            grammars: true,
         };
         opening.hello(secret, peer, served)
     }
@@ -286,10 +292,13 @@ mod tests {
         let mut old = opening(7, 1);
         old.router.versions = Versions { oldest: 5, newest: 5 };
         let mut said = hello(&old, &secret);
-        assert!(!said.served.batch_invariant && old.proves_worker(&secret, &said));
-        said.served.batch_invariant = true;
+        let declared = |hello: &Hello| [hello.served.batch_invariant, hello.served.grammars];
+        assert!(declared(&said) == [false; 2] && old.proves_worker(&secret, &said));
+        (said.served.batch_invariant, said.served.grammars) = (true, false);
         assert!(!old.proves_worker(&secret, &said), "a party on the way declares it");
-        assert!(hello(&opening(7, 1), &secret).served.batch_invariant);
+        (said.served.batch_invariant, said.served.grammars) = (false, true);
+        assert!(!old.proves_worker(&secret, &said), "a party on the way declares it");
+        assert_eq!(declared(&hello(&opening(7, 1), &secret)), [true; 2]);
     }
 
     #[test]
@@ -297,7 +306,7 @@ mod tests {
         let secret = Secret::new("a");
         let opening = opening(7, 1);
         let said = hello(&opening, &secret);
-        let changes: [fn(&mut Hello); 16] = [
+        let changes: [fn(&mut Hello); 17] = [
             |hello| hello.peer.id = WorkerId(2),
             |hello| hello.peer.incarnation = Incarnation(u64::MAX),
             |hello| hello.peer.name = "v".to_owned(),
@@ -314,6 +323,7 @@ mod tests {
             |hello| hello.served.token_bytes = 1,
             |hello| hello.served.context_tokens = 1,
             |hello| hello.served.batch_invariant = false,
+            |hello| hello.served.grammars = false,
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut changed = said.clone();

@@ -8,6 +8,7 @@ mod claim;
 mod dtype;
 pub mod encoding;
 pub mod end;
+pub mod grammar;
 pub mod handoff;
 mod hello;
 pub mod ids;
@@ -32,6 +33,7 @@ pub use claim::Claim;
 pub use dtype::Dtype;
 pub use encoding::{Encoding, KvPart};
 pub use end::{End, Ender, Finish};
+pub use grammar::{GRAMMAR_BYTES_MAX, Grammar, GrammarTooLong};
 pub use ids::{
     BlockId, Choice, Epoch, Generation, GroupId, Incarnation, LeaseId, RequestId, SeqKey, SlotId, StepId, Token,
     WorkerId,

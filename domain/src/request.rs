@@ -1,6 +1,7 @@
 //! What a client asked for, after parsing: ids, numbers within their limits, no strings.
 
 use crate::adapter::Adapter;
+use crate::grammar::Grammar;
 use crate::ids::{RequestId, Token};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct SamplingParams {
     pub min_tokens: u32,
     /// Most output tokens; at least 1.
     pub max_tokens: u32,
+    /// What the output has to be a text of. `None`: it may be any.
+    pub grammar: Option<Grammar>,
 }
 
 impl Default for SamplingParams {
@@ -51,6 +54,7 @@ impl Default for SamplingParams {
             stop_tokens: Vec::new(),
             min_tokens: 0,
             max_tokens: 16,
+            grammar: None,
         }
     }
 }

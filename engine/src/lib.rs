@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod device_progress;
+pub mod grammar;
 mod layer_places;
 mod locks;
 mod masks;

@@ -9,8 +9,8 @@ use crate::generated::{from_worker, submit, to_worker};
 use domain::plan::TokenLogprobs;
 use domain::session::{Assignment, Failure, FromWorker, Holder, Migrate, Report, Submit, ToWorker, TokenRow};
 use domain::{
-    Adapter, BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Incarnation, RequestId, SamplingParams, SeqKey,
-    Token, TraceContext, WorkerId,
+    Adapter, BlockHash, BlockLink, Choice, End, Ender, Epoch, Finish, Grammar, Incarnation, RequestId, SamplingParams,
+    SeqKey, Token, TraceContext, WorkerId,
 };
 use prost::Message;
 use std::sync::Arc;
@@ -238,6 +238,7 @@ fn sampling_to_wire(params: &SamplingParams) -> wire::Sampling {
         stop_tokens: params.stop_tokens.clone(),
         min_tokens: params.min_tokens,
         max_tokens: params.max_tokens,
+        grammar: params.grammar.as_ref().map(|grammar| grammar.text().to_owned()),
     }
 }
 
@@ -262,7 +263,12 @@ fn sampling_from_wire(params: wire::Sampling) -> Result<SamplingParams, WireErro
         stop_tokens: params.stop_tokens,
         min_tokens: params.min_tokens,
         max_tokens: params.max_tokens,
+        grammar: params.grammar.map(grammar_from_wire).transpose()?,
     })
+}
+
+fn grammar_from_wire(text: String) -> Result<Grammar, WireError> {
+    Grammar::new(text).map_err(|_| WireError::invalid("Sampling.grammar", "it is too long"))
 }
 
 fn tokens_to_wire(rows: &[TokenRow]) -> wire::Tokens {

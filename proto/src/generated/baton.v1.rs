@@ -193,6 +193,8 @@ pub struct Sampling {
     pub min_tokens: u32,
     #[prost(uint32, tag = "13")]
     pub max_tokens: u32,
+    #[prost(string, optional, tag = "14")]
+    pub grammar: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {
@@ -307,6 +309,8 @@ pub struct Hello {
     pub proof: ::prost::alloc::vec::Vec<u8>,
     #[prost(bool, tag = "11")]
     pub batch_invariant: bool,
+    #[prost(bool, tag = "12")]
+    pub grammars: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {}

@@ -49,6 +49,7 @@ pub(super) fn worker_to_wire(hello: &Hello) -> wire::Hello {
         layers: hello.served.shape.layers,
         hidden: hello.served.shape.hidden,
         batch_invariant: hello.served.batch_invariant,
+        grammars: hello.served.grammars,
     }
 }
 
@@ -66,6 +67,7 @@ pub(super) fn worker_from_wire(hello: wire::Hello) -> Result<Hello, WireError> {
             token_bytes: hello.token_bytes,
             context_tokens: hello.context_tokens,
             batch_invariant: hello.batch_invariant,
+            grammars: hello.grammars,
         },
         proof: array(&hello.proof, "Hello.proof")?,
     })
