@@ -27,6 +27,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 /// Compiled grammars that are kept. Above: the one that was not asked for longest is forgotten.
 pub const COMPILED_MAX: usize = 64;
+/// Bytes that they take together, as [`CompiledGrammar::bytes`] estimates them. Above: the same, but for the last one.
+pub const COMPILED_BYTES_MAX: usize = 256 << 20;
+/// Bytes that a compiled grammar is counted as for each byte of its text, next to the tables of its lexer.
+const BYTES_PER_TEXT_BYTE: usize = 64;
 /// States of a lexer, for one output. Beyond it the output fails. A state has one to two kilobytes.
 pub const LEXER_STATES_MAX: usize = 16 << 10;
 /// Work for the lexer of a grammar, about 50 units a microsecond. Beyond it the grammar is refused.
@@ -47,14 +51,21 @@ const REASON_BYTES_MAX: usize = 600;
 /// Compiles grammars for the tokens of a model, and keeps what it compiled. Any number of threads may use it.
 pub struct Grammars {
     tokens: LazyLock<Tokens, Box<dyn FnOnce() -> Tokens + Send>>,
-    /// The last asked for at the back.
-    compiled: Mutex<VecDeque<([u8; 32], Arc<CompiledGrammar>)>>,
+    compiled: Mutex<Compiled>,
+    vocab: usize,
+}
+
+/// Compiled grammars by the hash of their text, the last asked for at the back.
+#[derive(Default)]
+struct Compiled {
+    kept: VecDeque<([u8; 32], Arc<CompiledGrammar>)>,
+    /// Bytes of those that are kept.
+    bytes: usize,
 }
 
 /// The tokens of a model, as the library looks for them.
 struct Tokens {
     factory: Result<ParserFactory, String>,
-    vocab: usize,
 }
 
 /// A grammar that was compiled for the tokens of a model.
@@ -63,6 +74,7 @@ pub struct CompiledGrammar {
     begin: Mutex<Matcher>,
     /// Size of the model's vocabulary.
     vocab: usize,
+    bytes: usize,
 }
 
 /// Why a text is no grammar.
@@ -76,7 +88,12 @@ impl Grammars {
     pub fn new(tokenizer: &Tokenizer, vocab: usize) -> Self {
         let tokenizer = tokenizer.clone();
         let tokens: Box<dyn FnOnce() -> Tokens + Send> = Box::new(move || Tokens::of(&tokenizer, vocab));
-        Self { tokens: LazyLock::new(tokens), compiled: Mutex::default() }
+        Self { tokens: LazyLock::new(tokens), compiled: Mutex::default(), vocab }
+    }
+
+    /// Returns the size of the model's vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.vocab
     }
 
     /// Does now what the first grammar would have to wait for.
@@ -86,26 +103,17 @@ impl Grammars {
 
     /// Returns the compiled grammar, of those that are kept or made now. Errors: it is none, or costs too much.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
-        let hash = *blake3::hash(grammar.text().as_bytes()).as_bytes();
-        if let Some(kept) = self.kept(&hash) {
+        if let Some(kept) = self.kept(grammar) {
             return Ok(kept);
         }
         let made = Arc::new(self.make(grammar)?);
-        let mut compiled = lock(&self.compiled);
-        if compiled.len() >= COMPILED_MAX {
-            compiled.pop_front();
-        }
-        compiled.push_back((hash, made.clone()));
+        lock(&self.compiled).keep(hash(grammar), made.clone());
         Ok(made)
     }
 
-    fn kept(&self, hash: &[u8; 32]) -> Option<Arc<CompiledGrammar>> {
-        let mut compiled = lock(&self.compiled);
-        let at = compiled.iter().position(|(kept, _)| kept == hash)?;
-        let kept = compiled.remove(at)?;
-        let grammar = kept.1.clone();
-        compiled.push_back(kept);
-        Some(grammar)
+    /// Returns the compiled grammar, if it is kept.
+    pub fn kept(&self, grammar: &Grammar) -> Option<Arc<CompiledGrammar>> {
+        lock(&self.compiled).get(&hash(grammar))
     }
 
     fn make(&self, grammar: &Grammar) -> Result<CompiledGrammar, GrammarError> {
@@ -118,9 +126,11 @@ impl Grammars {
             let made = thread.join().map_err(|_| GrammarError("its compiler failed".to_owned()))?;
             made.map_err(|error| GrammarError(told(&format!("{error:#}"))))
         });
-        let begin = Matcher::new(Ok(parser?));
+        let parser = parser?;
+        let bytes = parser.parser.lexer_stats().num_bytes + BYTES_PER_TEXT_BYTE * grammar.text().len();
+        let begin = Matcher::new(Ok(parser));
         match begin.get_error() {
-            None => Ok(CompiledGrammar { begin: Mutex::new(begin), vocab: tokens.vocab }),
+            None => Ok(CompiledGrammar { begin: Mutex::new(begin), vocab: self.vocab, bytes }),
             Some(error) => Err(GrammarError(told(&error))),
         }
     }
@@ -128,7 +138,7 @@ impl Grammars {
 
 impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Grammars({} compiled)", lock(&self.compiled).len())
+        write!(f, "Grammars({} compiled)", lock(&self.compiled).kept.len())
     }
 }
 
@@ -138,7 +148,39 @@ impl fmt::Debug for CompiledGrammar {
     }
 }
 
+impl Compiled {
+    fn get(&mut self, hash: &[u8; 32]) -> Option<Arc<CompiledGrammar>> {
+        let at = self.kept.iter().position(|(kept, _)| kept == hash)?;
+        let kept = self.kept.remove(at)?;
+        let grammar = kept.1.clone();
+        self.kept.push_back(kept);
+        Some(grammar)
+    }
+
+    fn keep(&mut self, hash: [u8; 32], grammar: Arc<CompiledGrammar>) {
+        if self.get(&hash).is_some() {
+            // Another thread compiled it meanwhile.
+            return;
+        }
+        self.bytes += grammar.bytes;
+        self.kept.push_back((hash, grammar));
+        while self.kept.len() > COMPILED_MAX || (self.bytes > COMPILED_BYTES_MAX && self.kept.len() > 1) {
+            let Some((_, oldest)) = self.kept.pop_front() else { return };
+            self.bytes -= oldest.bytes;
+        }
+    }
+}
+
+fn hash(grammar: &Grammar) -> [u8; 32] {
+    *blake3::hash(grammar.text().as_bytes()).as_bytes()
+}
+
 impl CompiledGrammar {
+    /// Returns about how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Returns what follows an output from its beginning. It shares nothing with others, so that what it costs, and
     /// whether that is too much, depends on its own output alone.
     fn begin(&self) -> Matcher {
@@ -175,7 +217,7 @@ impl Tokens {
             };
             factory
         });
-        Self { factory: factory.map_err(|error| format!("{error:#}")), vocab }
+        Self { factory: factory.map_err(|error| format!("{error:#}")) }
     }
 }
 

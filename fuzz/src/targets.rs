@@ -4,6 +4,7 @@ use discovery::{ENTRY_BYTES_MAX, Entry};
 use domain::session::ModelShape;
 use engine::checkpoint::gguf::GgufFile;
 use engine::checkpoint::{Checkpoint, Quantisation};
+use engine::grammar::Grammars;
 use engine::models::config::Config;
 use engine::models::read_spec;
 use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
@@ -14,7 +15,7 @@ use rustix::fs::MemfdFlags;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 pub use discovery::fuzzing::{etcd, kubernetes};
 pub use transport::fuzzing::{
@@ -78,10 +79,12 @@ pub fn slab(bytes: &[u8]) {
 pub fn request(bytes: &[u8]) {
     static CARD: LazyLock<ModelCard> = LazyLock::new(|| {
         let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
+        let tokenizer = Tokenizer::open(model).expect("the bundled tokenizer");
         ModelCard {
             name: "tiny-rust".to_owned(),
             created: 0,
-            tokenizer: Tokenizer::open(model).expect("the bundled tokenizer"),
+            grammars: Arc::new(Grammars::new(&tokenizer, 400)),
+            tokenizer,
             template: ChatTemplate::open(model).expect("the bundled template"),
             forms: router::OutputForms::of("hermes", "think", None).expect("they are known"),
             specials: WrittenSpecials::Text,

@@ -4,6 +4,7 @@ use crate::output::OutputForms;
 use admin::{Browsers, Settings};
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
+use engine::grammar::Grammars;
 use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{PlacementConfig, PlacementLimits};
@@ -94,4 +95,6 @@ pub struct ModelCard {
     pub eos: Vec<Token>,
     /// Its shape, which that of the workers must be. Clients may name tokens below its vocabulary.
     pub shape: ModelShape,
+    /// Says which grammars are any, for its tokens.
+    pub grammars: Arc<Grammars>,
 }

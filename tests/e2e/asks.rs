@@ -25,7 +25,7 @@ pub(crate) struct Said {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) text: String,
-    finish: String,
+    pub(crate) finish: String,
     /// Lists of log probabilities, and of what belongs to them, by name. Empty where nobody asked.
     logprobs: BTreeMap<String, Vec<Value>>,
 }

@@ -64,6 +64,7 @@ mod simulated;
 #[path = "../../transport/tests/objects/store.rs"]
 mod store;
 mod strangers;
+mod structure;
 mod tls;
 mod topo;
 mod traces;

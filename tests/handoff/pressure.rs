@@ -217,6 +217,7 @@ fn card(shape: ModelShape) -> ModelCard {
     ModelCard {
         name: "tiny-rust".to_owned(),
         created: 0,
+        grammars: Arc::new(engine::grammar::Grammars::new(&tokenizer(), shape.vocab as usize)),
         tokenizer: tokenizer(),
         template: None,
         forms: router::OutputForms::default(),
@@ -263,6 +264,7 @@ fn while_a_router_stands_still_its_clients_alone_wait_and_get_all_of_it_later() 
         token_bytes: cluster.layout.token_bytes() as u64,
         context_tokens: 2048,
         batch_invariant: true,
+        grammars: true,
     };
     let router = Router::start(Local { input: cluster.input(DECODE), peer, served });
     cluster.until("the router has its worker", |_| router.is_ready());

@@ -2,11 +2,13 @@
 //! decode worker that computes a prompt alone, in one chunk, on one thread.
 
 use domain::session::{Assignment, Holder};
-use domain::{Dtype, Incarnation, SamplingParams, Token, WorkerId};
+use domain::{Dtype, Grammar, Incarnation, SamplingParams, Token, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa, Pinning};
 use engine::device::STEPS_IN_FLIGHT_MAX;
+use engine::grammar::Grammars;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
+use engine::text::{SpecialTokens, Tokenizer};
 use std::sync::Arc;
 use tests::cluster::{Asked, Cluster, DECODE, Options, PREFILL, prompt};
 
@@ -16,6 +18,9 @@ const OUTPUT: u32 = 24;
 /// Tokens of a sequence that is to move while it runs, however late the test is in seeing it run.
 const LONG: u32 = 48 * OUTPUT;
 
+/// A grammar of texts of small letters and digits in turns, which may go on for ever.
+const LETTERS: &str = "start: (/[a-z]{1,3}/ /[0-9]{1,3}/)+ /[a-z]+/\n";
+
 struct Model {
     weights: Arc<CpuModel>,
     files: ModelFiles,
@@ -23,7 +28,8 @@ struct Model {
     guarded: bool,
     /// Steps that a device has at once.
     steps_in_flight: usize,
-    _dir: tempfile::TempDir,
+    grammars: Arc<Grammars>,
+    dir: tempfile::TempDir,
 }
 
 impl Model {
@@ -33,7 +39,10 @@ impl Model {
         spec.write(dir.path(), &mut |_, _| ()).expect("the checkpoint is written");
         let files = ModelFiles::load(dir.path()).expect("the checkpoint loads");
         let weights = CpuModel::load(files.spec.clone(), &files.checkpoint, &mut |_| ()).expect("the weights pack");
-        Self { weights: Arc::new(weights), files, guarded: false, steps_in_flight: STEPS_IN_FLIGHT_MAX, _dir: dir }
+        let tokenizer = Tokenizer::open(dir.path()).expect("it has a tokenizer");
+        let grammars = Arc::new(Grammars::new(&tokenizer, files.spec.vocab));
+        let (guarded, steps_in_flight) = (false, STEPS_IN_FLIGHT_MAX);
+        Self { weights: Arc::new(weights), files, guarded, steps_in_flight, grammars, dir }
     }
 
     /// The same model, on pools that end the test if anybody but the engine and their copier touches them.
@@ -48,7 +57,8 @@ impl Model {
 
     fn options(&self) -> Options {
         let layout = self.files.spec.kv_layout(self.files.spec.dtype, Some(BLOCK));
-        Options { steps_in_flight: self.steps_in_flight, ..Options::roomy(layout) }
+        let grammars = Some(self.grammars.clone());
+        Options { steps_in_flight: self.steps_in_flight, grammars, ..Options::roomy(layout) }
     }
 
     fn cluster(&self, options: &Options, threads: usize) -> Cluster {
@@ -60,7 +70,8 @@ impl Model {
         })
     }
 
-    /// Prompts of lengths that are multiples of nothing, greedy and sampled in turns.
+    /// Prompts of lengths that are multiples of nothing, greedy and sampled in turns, every fifth by a grammar that
+    /// never ends.
     fn requests(&self, count: u64) -> Vec<Asked> {
         let vocab = self.files.spec.vocab as u32;
         let request = |i: u64| {
@@ -78,7 +89,8 @@ impl Model {
                     ..greedy.params.clone()
                 },
             };
-            Asked { seed: i * 7919, params, ..greedy }
+            let grammar = (i % 5 == 3).then(|| Grammar::new(LETTERS.to_owned()).expect("it is short"));
+            Asked { seed: i * 7919, params: SamplingParams { grammar, ..params }, ..greedy }
         };
         (0..count).map(request).collect()
     }
@@ -231,6 +243,19 @@ fn check_tiers(model: &Model) {
     }
     let found: u32 = cluster.rows.values().flatten().map(|(_, row)| row.cached_tokens).sum();
     assert!(found > 0, "nothing came back");
+}
+
+#[test]
+fn a_text_of_a_grammar_is_one_on_every_path() {
+    let model = Model::random("llama", "tiny", Dtype::Bf16);
+    let requests = model.requests(14);
+    let texts = model.plain(&requests);
+    let tokenizer = Tokenizer::open(model.dir.path()).expect("it has a tokenizer");
+    let is_of = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    for (request, text) in requests.iter().zip(&texts) {
+        let text = tokenizer.decode(text, SpecialTokens::Shown);
+        assert_eq!(request.params.grammar.is_some(), is_of(&text), "request {}: {text:?}", request.id);
+    }
 }
 
 #[test]

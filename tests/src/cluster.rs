@@ -6,6 +6,7 @@ use domain::{
     Adapter, Choice, End, Epoch, Incarnation, KvLayout, RequestId, SamplingParams, SeqKey, Time, Token, WorkerId,
 };
 use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX};
+use engine::grammar::Grammars;
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Quotas, Watermarks};
 use prefill_worker::Prefill;
@@ -75,6 +76,8 @@ pub struct Options {
     pub outbox_bytes: usize,
     /// Steps that a device has at once.
     pub steps_in_flight: usize,
+    /// What compiles grammars, if anything does.
+    pub grammars: Option<Arc<Grammars>>,
 }
 
 impl Options {
@@ -97,6 +100,7 @@ impl Options {
             answer_wait: Duration::from_secs(10),
             outbox_bytes: OUTBOX_BYTES,
             steps_in_flight: STEPS_IN_FLIGHT_MAX,
+            grammars: None,
         }
     }
 
@@ -165,7 +169,16 @@ impl Cluster {
         let agent = join(&self.hub, &config, agent_config(&config), &*device, &inbox).expect("the agent starts");
         let tiers = self.tiers(&config, &*device, &inbox);
         let role = if id.0.is_multiple_of(2) { Role::Prefill } else { Role::Decode };
-        let worker = Worker::start(WorkerParts { config, role, make_role, device, agent, inbox, tiers });
+        let worker = Worker::start(WorkerParts {
+            config,
+            role,
+            make_role,
+            grammars: self.options.grammars.clone(),
+            device,
+            agent,
+            inbox,
+            tiers,
+        });
         let worker = worker.expect("the worker starts");
         let input = self.session(id, &worker);
         self.workers.insert(id, (worker, input));

@@ -4,6 +4,7 @@ use crate::sessions::{SessionId, Sessions};
 use crate::timed::Timed;
 use domain::session::Submit;
 use domain::{BlockHash, Choice, Epoch, RequestId, Scope, SeqKey, Time, Token};
+use engine::grammar::CompiledGrammar;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub struct Attempt {
     pub(crate) scope: Scope,
     /// Identities of the full blocks of its prompt.
     pub(crate) chain: Arc<Vec<BlockHash>>,
+    /// What its outputs have to be texts of, if not any.
+    pub(crate) grammar: Option<Arc<CompiledGrammar>>,
     /// What took time, if anybody wants to know.
     timed: Option<Box<Timed>>,
 }
@@ -53,9 +56,17 @@ impl Attempts {
         let mut chain = Vec::with_capacity(submit.prompt.len() / block_tokens as usize);
         scope.extend_chain(&mut chain, &submit.prompt, block_tokens);
         let chain = Arc::new(chain);
-        let before =
-            self.open.insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain, timed });
+        let before = self
+            .open
+            .insert(id, Attempt { session, submit, arrived: now, deadline, live, scope, chain, grammar: None, timed });
         debug_assert!(before.is_none(), "the machine ignores a submit that arrives twice");
+    }
+
+    /// Keeps the outputs of an open attempt to a grammar. Sequences that it has by then are not.
+    pub(crate) fn keep_to(&mut self, request: RequestId, epoch: Epoch, grammar: Arc<CompiledGrammar>) {
+        if let Some(attempt) = self.get_mut(request, epoch) {
+            attempt.grammar = Some(grammar);
+        }
     }
 
     /// Returns how many sequences all open attempts have.

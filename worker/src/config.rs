@@ -70,6 +70,8 @@ pub(crate) const PREFIX_WAIT_MAX: Duration = Duration::from_secs(5);
 pub(crate) const LEASES_MAX: usize = 65_536;
 /// Release answers kept until acknowledged; beyond it the oldest is forgotten and would be answered invalid.
 pub(crate) const ANSWERS_MAX: usize = 65_536;
+/// Submits that wait for their grammars to be compiled; one more is turned away, as if the queue were full.
+pub(crate) const GRAMMARS_WAITING_MAX: usize = 256;
 /// Sessions with routers that are open at once; one more is closed at once.
 pub(crate) const SESSIONS_MAX: usize = 4096;
 /// Tokens that a migrating sequence still gets where it was, so that most of its KV is read before it stops.
@@ -96,7 +98,7 @@ pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 impl WorkerConfig {
     /// Returns what it serves. `context_tokens`: the longest sequence that the model and the pools allow.
-    /// `batch_invariant`: what its device declares.
+    /// `batch_invariant`: what its device declares. It says that it knows no grammars.
     pub fn served(&self, shape: ModelShape, context_tokens: u32, batch_invariant: bool) -> Served {
         Served {
             weights: self.weights,
@@ -106,6 +108,7 @@ impl WorkerConfig {
             token_bytes: self.layout.token_bytes() as u64,
             context_tokens,
             batch_invariant,
+            grammars: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The inbox of a worker: the one way into its thread.
 
 use crate::config::{INBOX_AGENT_BYTES_MAX, INBOX_BYTES_MAX};
+use crate::grammars::CompiledFor;
 use crate::outbox::SessionSend;
 use crate::sessions::SessionId;
 use domain::KvLayout;
@@ -44,6 +45,8 @@ pub enum Inbound {
         /// Takes the answer, without waiting.
         reply: Box<dyn FnOnce(WorkerAnswer) + Send>,
     },
+    /// A grammar was compiled, or is none.
+    Compiled(CompiledFor),
     /// Take other limits from the next step on.
     Limits(SchedulerConfig),
     /// The device ended a step.
@@ -90,7 +93,8 @@ pub struct SessionInput {
 }
 
 /// An inbox that holds a bounded number of bytes: of routers' messages, and of what the agent tells. Of other
-/// events there are as many as there are sessions, moves of tiers, steps under way and changes of limits.
+/// events there are as many as there are sessions, moves of tiers, steps under way, submits that wait for their grammar
+/// and changes of limits.
 pub fn inbox() -> Inbox {
     let (sender, receiver) = channel();
     let (routers, agent) = (Room::new(INBOX_BYTES_MAX), Room::new(INBOX_AGENT_BYTES_MAX));
@@ -161,6 +165,11 @@ impl WorkerInput {
     /// Gives the worker other limits, from its next step on. They fit together, as [`SchedulerConfig::check`] says.
     pub fn change_limits(&self, limits: SchedulerConfig) {
         self.put(Inbound::Limits(limits), None);
+    }
+
+    /// A grammar was compiled, or is none.
+    pub(crate) fn compiled(&self, compiled: CompiledFor) {
+        self.put(Inbound::Compiled(compiled), None);
     }
 
     /// The device ended a step.

@@ -27,6 +27,7 @@ mod dump;
 mod events;
 #[cfg(feature = "explore")]
 mod explore;
+mod masks;
 mod operator;
 mod prefixes;
 mod step;
@@ -34,6 +35,7 @@ mod submit;
 
 use crate::config::{BACKLOG_RETRY, PUBLISH_EVERY, REPORT_EVERY, TICK, WorkerConfig};
 use crate::fetches::Fetches;
+use crate::grammars::Compiler;
 use crate::offers::Offers;
 use crate::reports::Reports;
 use crate::retry::Retry;
@@ -41,7 +43,7 @@ use crate::role::{MakeRole, Role};
 use crate::state::WorkerState;
 use crate::transport::Transport;
 use domain::planted_bugs::{self, Bug};
-use domain::session::{self, Failure};
+use domain::session::{self, Failure, FromWorker, Submit};
 use domain::{ProgressWord, SeqKey, StepId, Time};
 use engine::device::{Device, STEPS_IN_FLIGHT_MAX};
 use scheduler::{Admitted, ConfigError};
@@ -111,6 +113,12 @@ impl Machine {
     /// Adds a tier.
     pub fn with_tier(mut self, tier: TierParts) -> Self {
         self.core.loader().add_tier(tier);
+        self
+    }
+
+    /// Takes submits with grammars, which `compiler` compiles.
+    pub fn with_grammars(mut self, compiler: Option<Compiler>) -> Self {
+        compiler.into_iter().for_each(|compiler| self.core.grammars.open(compiler));
         self
     }
 
@@ -211,6 +219,10 @@ impl Machine {
         for (request, epoch) in self.core.attempts.ids(|_| true) {
             self.core.fail(request, epoch, Failure::Draining, "the worker ends");
         }
+        for (session, Submit { request, epoch, .. }) in self.core.grammars.drain() {
+            let (why, detail) = (Failure::Draining, "the worker ends".to_owned());
+            self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
+        }
         self.core.sessions.flush(self.core.now);
     }
 
@@ -243,6 +255,7 @@ impl Machine {
             self.core.peers.closed(session);
             // No router would receive the tokens of its attempts. Sealed blocks stay cached, so that a replay is cheap.
             let orphans = self.core.attempts.ids(|attempt| attempt.session == session);
+            self.core.grammars.retain(|of| of != session);
             orphans.into_iter().for_each(|(request, epoch)| self.on_cancel(now, request, epoch));
         }
         while let Some((request, epoch)) = self.core.attempts.overdue(now) {

@@ -2,6 +2,7 @@
 
 use domain::Token;
 use domain::session::{Failure, Submit};
+use engine::grammar::GrammarError;
 
 /// The policy of a kind of worker for submits.
 ///
@@ -16,7 +17,7 @@ pub trait Role: Send + 'static {
 pub type MakeRole = fn(domain::session::Role) -> Box<dyn Role>;
 
 /// Why a worker does not begin an attempt. The message is the detail that the router receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The worker is about to end.
     #[error("the worker takes nothing new")]
@@ -51,6 +52,15 @@ pub enum Refusal {
     /// The device does not compute with the adapter (any more): a report that says so is on its way.
     #[error("the worker does not have the adapter that the request is to be computed with")]
     NoAdapter,
+    /// The worker samples by no grammar: its device says tokens of no text.
+    #[error("the worker cannot keep an output to a grammar")]
+    GrammarsUnknown,
+    /// The grammar of the request is none, or costs too much.
+    #[error("the grammar is refused: {0}")]
+    NoGrammar(GrammarError),
+    /// Too many submits wait for their grammars to be compiled.
+    #[error("too many grammars wait to be compiled")]
+    TooManyGrammars,
     /// A token is not in the vocabulary: the router takes the model for another one.
     #[error("the token {token} is not one of the model, whose tokens are below {vocab}")]
     ForeignToken {
@@ -67,10 +77,12 @@ impl Refusal {
         match self {
             Refusal::Draining => Failure::Draining,
             // The router learns it with the next report. It costs the request no attempt.
-            Refusal::Paused | Refusal::OtherRole(_) | Refusal::NoAdapter => Failure::QueueFull,
+            Refusal::Paused | Refusal::OtherRole(_) | Refusal::NoAdapter | Refusal::TooManyGrammars => {
+                Failure::QueueFull
+            }
             Refusal::ChoicesDiffer => Failure::Engine,
             Refusal::TooManyChoices { .. } | Refusal::TooLong { .. } => Failure::TooLarge,
-            Refusal::ForeignToken { .. } => Failure::Invalid,
+            Refusal::ForeignToken { .. } | Refusal::GrammarsUnknown | Refusal::NoGrammar(_) => Failure::Invalid,
         }
     }
 }

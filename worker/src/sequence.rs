@@ -3,6 +3,7 @@
 use crate::prompt_sources::Sources;
 use domain::plan::Sample;
 use domain::{Adapter, BlockHash, Choice, SamplingParams, Scope, SeqKey, Time, Token, Tokens};
+use engine::grammar::Guide;
 use std::sync::Arc;
 
 /// The choice under which a prompt is computed or fetched, before it forks into its choices.
@@ -25,6 +26,8 @@ pub struct Sequence {
     pub seed: u64,
     /// The choices that are sampled when the prompt ends; one for a sequence of its own.
     pub choices: Vec<Choice>,
+    /// What its output has to be a text of, as far as it goes. `None`: it may be any.
+    pub(crate) guide: Option<Guide>,
     /// When its attempt arrived here.
     pub arrived: Time,
     /// Prompt tokens that were in a cache, on the device or in a tier, when the prompt arrived, and were taken from
@@ -50,6 +53,25 @@ impl Sequence {
     /// Returns the length in tokens at which it ends at the latest.
     pub(crate) fn tokens_max(&self) -> u32 {
         (self.tokens.prompt().len() as u32).saturating_add(self.params.max_tokens)
+    }
+
+    /// Returns whether its last token ends it: one that it stops with, or one behind which its grammar allows nothing.
+    pub(crate) fn stops(&mut self) -> bool {
+        let stop_tokens = &self.params.stop_tokens;
+        if self.tokens.output().last().is_some_and(|last| stop_tokens.contains(last)) {
+            return true;
+        }
+        // What cannot be followed fails when its next mask is asked for.
+        self.guide.as_mut().is_some_and(|guide| guide.follow(self.tokens.output()) == Ok(true))
+    }
+
+    /// Returns whether `token` would end it so.
+    pub(crate) fn stops_with(&self, token: Token) -> bool {
+        if self.params.stop_tokens.contains(&token) {
+            return true;
+        }
+        let output = || [self.tokens.output(), &[token]].concat();
+        self.guide.clone().is_some_and(|mut guide| guide.follow(&output()) == Ok(true))
     }
 
     /// Appends a token.
@@ -78,7 +100,7 @@ impl Sequence {
             params: self.params.clone(),
             seed: domain::Request::seed(self.seed, choice.0),
             index,
-            masked: false,
+            masked: self.guide.is_some(),
         };
         self.choices.iter().map(sample).collect()
     }

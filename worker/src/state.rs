@@ -3,6 +3,7 @@
 use crate::acquaintance::{Acquaintance, Parting};
 use crate::attempts::{Attempt, Attempts};
 use crate::config::{ANSWERS_MAX, LEASES_MAX, MIGRATION_LEAD_TOKENS, WorkerConfig};
+use crate::grammars::GrammarDesk;
 use crate::kv_space::Space;
 use crate::loading::{Lifts, Loader, Loads, Pace, predicted_load_s};
 use crate::measured_rates::Rates;
@@ -22,11 +23,13 @@ use domain::{
     Adapter, BlockHash, Choice, Claim, End, Epoch, KvGroup, RequestId, SeqKey, Time, Token, Tokens, WorkerId,
 };
 use engine::device::Device;
+use engine::grammar::{CompiledGrammar, Guide};
 use kv_manager::tiers::Tier;
 use kv_manager::{GroupConfig, Grow, Heard, Incarnations, KvConfig, KvManager};
 use scheduler::{Added, Job, Kind, Scheduler, SchedulerConfig, Work};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use telemetry::failpoint::{self, FailPoint};
 use telemetry::traces;
@@ -54,6 +57,8 @@ pub struct WorkerState {
     pub(crate) scheduler: Scheduler,
     pub(crate) sequences: HashMap<SeqKey, Sequence>,
     pub(crate) attempts: Attempts,
+    /// Submits whose grammars are being compiled.
+    pub(crate) grammars: GrammarDesk,
     pub(crate) rates: Rates,
     /// Rounds of the step loop.
     pub(crate) ticks: u64,
@@ -111,6 +116,7 @@ impl WorkerState {
             config,
             sequences: HashMap::new(),
             attempts: Attempts::default(),
+            grammars: GrammarDesk::default(),
             rates: Rates::default(),
             ticks: 0,
             in_steps: InSteps::default(),
@@ -161,9 +167,10 @@ impl WorkerState {
     }
 
     /// Returns the sizes of all lists that attempts and steps fill, by name. All are empty once no attempt is open.
-    pub fn sizes(&self) -> [(&'static str, usize); 11] {
+    pub fn sizes(&self) -> [(&'static str, usize); 12] {
         [
             ("attempts", self.attempts.len()),
+            ("submits that wait for a grammar", self.grammars.len()),
             ("sequences", self.sequences.len()),
             ("sequences in a step", self.in_steps.len()),
             ("copies", self.copies.len()),
@@ -235,7 +242,14 @@ impl WorkerState {
     // -- attempts
 
     /// Opens an attempt that is not open.
-    pub(crate) fn open(&mut self, now: Time, session: SessionId, submit: Submit) {
+    pub(crate) fn open(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        submit: Submit,
+        grammar: Option<Arc<CompiledGrammar>>,
+    ) {
+        let (request, epoch) = (submit.request, submit.epoch);
         let scope = self.config.scope(&submit.tenant, submit.adapter.as_ref());
         let part = match submit.assignment {
             Assignment::Prefill { .. } => "prefill",
@@ -246,12 +260,17 @@ impl WorkerState {
         let span = traces::attempt(&self.config.name, submit.request, submit.epoch, part, submit.trace);
         let timed = Timed::new(now, &submit, span);
         self.attempts.open(now, session, submit, scope, self.config.layout.block_tokens, timed);
+        grammar.into_iter().for_each(|grammar| self.attempts.keep_to(request, epoch, grammar));
     }
 
     /// Returns whether the worker may end: it drains, no attempt is open, no lease is live, and all routers have closed
     /// their sessions.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.attempts.is_empty() && self.kv.leases_live() == 0 && self.sessions.len() == 0
+        self.draining
+            && self.attempts.is_empty()
+            && self.grammars.len() == 0
+            && self.kv.leases_live() == 0
+            && self.sessions.len() == 0
     }
 
     /// Queues the prompt of an open attempt: once for all choices if they share it, otherwise once per choice.
@@ -299,7 +318,7 @@ impl WorkerState {
     /// Makes a sequence of an open attempt: the prompt with its identities, which are shared and not copied, and the
     /// committed tokens of the first of these choices.
     fn sequence_of(&self, now: Time, request: RequestId, epoch: Epoch, choices: Vec<Choice>) -> Option<Sequence> {
-        let Attempt { submit, scope, chain, .. } = self.attempts.get(request, epoch)?;
+        let Attempt { submit, scope, chain, grammar, .. } = self.attempts.get(request, epoch)?;
         let committed = submit.choices.iter().find(|(choice, _)| *choice == choices[0]);
         let mut sequence = Sequence {
             tokens: Tokens::new(submit.prompt.clone(), committed.map_or(&[], |(_, tokens)| tokens)),
@@ -309,6 +328,7 @@ impl WorkerState {
             params: submit.params.clone(),
             seed: submit.seed,
             choices,
+            guide: grammar.clone().map(Guide::new),
             arrived: now,
             cached_tokens: 0,
             loadable_tokens: 0,
@@ -472,8 +492,9 @@ impl WorkerState {
         let index = sequence.outputs();
         let cached_tokens = std::mem::take(&mut sequence.cached_tokens);
         let is_late = planted_bugs::is(Bug::OvershootTold) && self.in_steps.contains(key);
-        let end = end_of(sequence, index, sampled.token).filter(|_| !is_late);
         sequence.push(sampled.token, self.config.layout.block_tokens);
+        let stops = sequence.stops();
+        let end = end_of(sequence, index, stops).filter(|_| !is_late);
         self.row(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
         if let Some(end) = end {
             self.ended(key, index + 1, end);
@@ -528,7 +549,7 @@ impl WorkerState {
             let live = self.attempts.get(key.request, key.epoch).is_some_and(|a| a.live.contains(&key.choice));
             let Some(sequence) = self.sequences.get(&prompt).filter(|_| live) else { continue };
             let (index, cached_tokens) = (sequence.outputs(), sequence.cached_tokens);
-            let end = end_of(sequence, index, sampled.token);
+            let end = end_of(sequence, index, sequence.stops_with(sampled.token));
             self.row(TokenRow { key, index, token: sampled.token, logprobs: sampled.logprobs, cached_tokens });
             match end {
                 Some(end) => self.ended(key, index + 1, end),
@@ -627,9 +648,9 @@ pub(crate) fn shares_prompt(submit: &Submit) -> bool {
     submit.choices.len() == 1 || submit.choices.iter().all(|(_, committed)| committed.is_empty())
 }
 
-/// Returns how the sequence ends with `token` as its output token `index`, if it does.
-fn end_of(sequence: &Sequence, index: u32, token: Token) -> Option<End> {
-    if sequence.params.stop_tokens.contains(&token) {
+/// Returns how the sequence ends with its output token `index`, if it does. `stops`: that token says so.
+fn end_of(sequence: &Sequence, index: u32, stops: bool) -> Option<End> {
+    if stops {
         Some(End::stop())
     } else if index + 1 >= sequence.params.max_tokens {
         Some(End::length())

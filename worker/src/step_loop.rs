@@ -2,11 +2,13 @@
 
 use crate::clock::Clock;
 use crate::config::{TRANSFERS_MAX, WorkerConfig};
+use crate::grammars::Compiler;
 use crate::inbox::{Events, Inbound, Inbox, WorkerInput};
 use crate::machine::Machine;
 use crate::role::MakeRole;
 use domain::session::Role;
 use engine::device::Device;
+use engine::grammar::Grammars;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +41,8 @@ pub struct WorkerParts {
     pub role: Role,
     /// Makes what judges submits.
     pub make_role: MakeRole,
+    /// Compiles grammars for the model's tokens. `None`: submits that have one are refused.
+    pub grammars: Option<Arc<Grammars>>,
     /// What computes.
     pub device: Box<dyn Device>,
     /// Its transport agent, as [`join`] made it.
@@ -106,12 +110,15 @@ pub fn join(
 impl Worker {
     /// Starts the worker's thread. Errors: [`StartError`].
     pub fn start(parts: WorkerParts) -> Result<Self, StartError> {
-        let WorkerParts { config, role, make_role, mut device, agent, inbox, tiers } = parts;
+        let WorkerParts { config, role, make_role, grammars, mut device, agent, inbox, tiers } = parts;
         let worker = config.name.clone();
         let Inbox { receiver, input } = inbox;
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
         let machine = Machine::new(config, make_role(role), device, Box::new(agent))?.with_roles(role, make_role);
+        let compiler = grammars.map(|grammars| Compiler::start(&worker, grammars, input.clone())).transpose();
+        let compiler = compiler.map_err(|source| StartError::Thread { worker: worker.clone(), source })?;
+        let machine = machine.with_grammars(compiler);
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);
         let drained = Arc::<AtomicBool>::default();
         let (failure, waker) = (input.failure().clone(), input.clone());

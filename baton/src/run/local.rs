@@ -88,6 +88,7 @@ mod tests {
             token_bytes: 8,
             context_tokens: 64,
             batch_invariant: true,
+            grammars: true,
         };
         let (_role, role) = watch::channel(peer.role);
         let dialed = Local::new(inbox.input(), role, peer, served).dial().await;

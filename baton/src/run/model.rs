@@ -10,6 +10,7 @@ use domain::layout::BLOCK_TOKENS_DEFAULT;
 use domain::{Dtype, KvLayout};
 use engine::cpu::CpuModel;
 use engine::cuda::{Card, CudaModel};
+use engine::grammar::Grammars;
 use engine::models::bind::LoadError;
 use engine::models::{ModelDescription, ModelFiles};
 use engine::sim::{self, CostModel, Preset, Vocabulary};
@@ -37,6 +38,8 @@ pub(super) struct Model {
     /// Digest of config and weights.
     pub(super) digest: [u8; 32],
     pub(super) engine: Engine,
+    /// Compiles grammars for its tokens. `None`: it has no tokenizer.
+    pub(super) grammars: Option<Arc<Grammars>>,
 }
 
 impl Model {
@@ -81,7 +84,12 @@ impl Model {
                 (files.spec, layout, digest, Engine::Cpu(Arc::new(weights)))
             }
         };
-        Ok(Self { name, spec, layout, digest, engine })
+        let vocab = match &engine {
+            Engine::Cpu(_) | Engine::Cuda(_) => spec.vocab,
+            Engine::Sim(_, vocabulary) => vocabulary.size() as usize,
+        };
+        let grammars = Tokenizer::open(&path).ok().map(|tokenizer| Arc::new(Grammars::new(&tokenizer, vocab)));
+        Ok(Self { name, spec, layout, digest, engine, grammars })
     }
 }
 

@@ -4,12 +4,14 @@ use crate::config::{Config, Router};
 use crate::model_dir;
 use domain::Token;
 use domain::session::ModelShape;
+use engine::grammar::Grammars;
 use engine::models::ModelDescription;
 use engine::spec::ModelSpec;
 use engine::text::{ChatTemplate, Tokenizer};
 use router::{ModelCard, OutputForms};
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 /// Reads what the configured model is, with the name that clients call it. Errors: it is not there, or is no model.
@@ -36,6 +38,7 @@ pub(super) fn model_card(model: &ModelDescription, router: &Router) -> Result<Mo
         sampling: model.sampling.clone(),
         eos: ends(&model.spec, &tokenizer),
         shape: shape(&model.spec),
+        grammars: Arc::new(Grammars::new(&tokenizer, model.spec.vocab)),
         tokenizer,
     })
 }

@@ -67,7 +67,8 @@ impl Cluster for OperatedWorker {
     }
 
     async fn models(&self) -> Result<Vec<Model>, Status> {
-        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant } = self.served;
+        let Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant, grammars: _ } =
+            self.served;
         Ok(vec![Model {
             name: self.model.clone(),
             created: 0,

@@ -80,7 +80,12 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
 /// The model, as its clients see it and as its workers run it. Its files are closed again.
 fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
     let model = described(config)?;
-    Ok((model_card(&model, &config.router)?, Model::load(config, model)?))
+    let (card, mut model) = (model_card(&model, &config.router)?, Model::load(config, model)?);
+    if model.grammars.as_ref().is_some_and(|grammars| grammars.vocab() == card.grammars.vocab()) {
+        // One copy of the tokens serves all of the process.
+        model.grammars = Some(card.grammars.clone());
+    }
+    Ok((card, model))
 }
 
 /// Returns the workers, prefill workers first; ids count from 1.

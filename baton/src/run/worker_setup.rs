@@ -15,6 +15,7 @@ use domain::{Incarnation, KvLayout, Secrets, WorkerId};
 use engine::cpu::{CpuConfig, CpuDevice, Isa};
 use engine::cuda::{CudaDevice, CudaModel};
 use engine::device::{Device, DeviceLimits};
+use engine::grammar::Grammars;
 use engine::sim::{Course, SimConfig, SimDevice};
 use kv_manager::sizing::{PoolSizes, TooFewBlocks};
 use kv_manager::{Quotas, Watermarks};
@@ -54,6 +55,7 @@ pub(super) struct WorkerSetup {
     tiers: Vec<TierParts>,
     context_tokens: u32,
     shape: ModelShape,
+    grammars: Option<Arc<Grammars>>,
 }
 
 impl WorkerSetup {
@@ -84,6 +86,7 @@ impl WorkerSetup {
             tiers,
             context_tokens: pool.context_tokens(),
             shape: shape(&model.spec),
+            grammars: model.grammars.clone(),
         })
     }
 
@@ -95,7 +98,8 @@ impl WorkerSetup {
 
     /// Returns what it serves.
     pub(super) fn served(&self) -> Served {
-        self.config.served(self.shape, self.context_tokens, self.device.batch_invariant())
+        let served = self.config.served(self.shape, self.context_tokens, self.device.batch_invariant());
+        Served { grammars: self.grammars.is_some(), ..served }
     }
 
     /// Returns the limits that it starts with.
@@ -122,8 +126,8 @@ impl WorkerSetup {
 
     /// Starts its thread. Errors: [`StartError`].
     pub(super) fn start(self) -> Result<Worker, StartError> {
-        let WorkerSetup { who, config, device, inbox, agent, tiers, .. } = self;
-        Worker::start(WorkerParts { config, role: who.role, make_role, device, agent, inbox, tiers })
+        let WorkerSetup { who, config, device, inbox, agent, tiers, grammars, .. } = self;
+        Worker::start(WorkerParts { config, role: who.role, make_role, grammars, device, agent, inbox, tiers })
     }
 }
 

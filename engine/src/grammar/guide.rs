@@ -50,7 +50,10 @@ impl Guide {
         if !new.is_empty() {
             matcher.consume_tokens(new).map_err(|error| lost(output.len(), &error))?;
         }
-        Ok(matcher.is_stopped())
+        match matcher.get_error() {
+            Some(error) => Err(lost(output.len(), &error)),
+            None => Ok(matcher.is_stopped()),
+        }
     }
 
     /// Returns the tokens that `output` may go on with, which it [follows](Self::follow) first. Where it may end, those

@@ -17,6 +17,8 @@ pub(crate) struct Limits {
     pub(crate) prompts_max: usize,
     /// Sequences of a prompt.
     pub(crate) choices_max: u16,
+    /// All workers know grammars.
+    pub(crate) grammars: bool,
 }
 
 impl Limits {
@@ -28,6 +30,7 @@ impl Limits {
             prompt_tokens_max: asked.prompt_tokens_max,
             prompts_max: asked.prompts_max,
             choices_max: asked.choices_max,
+            grammars: service.served.grammars,
         }
     }
 }

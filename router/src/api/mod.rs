@@ -9,6 +9,7 @@ mod fields;
 mod limits;
 mod options;
 mod request;
+mod structure;
 mod tools;
 
 pub(crate) use conversation::Conversation;
@@ -16,4 +17,5 @@ pub(crate) use fields::{Fields, sort, typed};
 pub(crate) use limits::Limits;
 pub(crate) use options::{Options, Output, at_least, in_vocabulary, model, stop_strings, text};
 pub(crate) use request::{ParsedRequest, Prompt};
+pub(crate) use structure::{Structure, only};
 pub(crate) use tools::{TOOLS_BYTES_MAX, Tool, call_id, earlier_call, offer, set_thinking, think};

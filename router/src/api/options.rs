@@ -1,9 +1,10 @@
 //! What a request asks for besides its prompt, and how fields that several dialects have are read.
 
 use super::fields::{Fields, sort, typed};
+use super::structure::{Asked, Structure, asked};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use crate::output::{OutputParser, Tools};
+use crate::output::{Must, OutputParser, Tools};
 use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
@@ -38,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) special_tokens: SpecialTokens,
     /// What tells reasoning and calls from text; `None`: all is text.
     pub(crate) output: Option<Output>,
+    /// What the text of an answer has to be.
+    pub(crate) structure: Option<Structure>,
+    /// The grammar that comes of it and of tools that have to be called; that of `params`.
+    pub(crate) grammar: Option<Asked>,
     /// The answer's text goes on with that of the prompt, rather than begin a text.
     pub(crate) goes_on: bool,
 }
@@ -49,6 +54,8 @@ pub(crate) struct Output {
     pub(crate) tools: Option<Arc<Tools>>,
     /// The answer ends with its first call.
     pub(crate) one_call: bool,
+    /// Whether it has to call one.
+    pub(crate) must: Must,
 }
 
 impl Output {
@@ -64,9 +71,23 @@ impl Output {
 
     /// Begins to take the answer to `prompt` apart; `None`: all is text.
     pub(crate) fn parser(&self, prompt: &[Token], card: &ModelCard) -> Option<Box<dyn OutputParser>> {
-        let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
-        let end = card.tokenizer.decode(end, SpecialTokens::Shown);
-        card.forms.parser(&end, self.tools.clone())
+        card.forms.parser(&prompt_end(prompt, card), self.tools.clone())
+    }
+}
+
+/// Returns the end of a prompt, which may say what its answer begins inside of.
+pub(super) fn prompt_end(prompt: &[Token], card: &ModelCard) -> String {
+    let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+    card.tokenizer.decode(end, SpecialTokens::Shown)
+}
+
+impl Options {
+    /// Sets the grammar of the answers to `prompt`. `tools`: the field that tools are from. Errors: what the client has
+    /// to fix.
+    pub(crate) fn set_grammar(&mut self, tools: &str, prompt: &[Token], card: &ModelCard) -> Result<(), ApiError> {
+        self.grammar = asked(self.structure.as_ref(), (self.output.as_ref(), tools), prompt, card)?;
+        self.params.grammar = self.grammar.as_ref().map(|asked| asked.grammar.clone());
+        Ok(())
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Tool {
     pub(crate) description: Option<String>,
     /// The schema of its parameters; none: it has none.
     pub(crate) parameters: Option<Map<String, Value>>,
+    /// Arguments have to keep to all of the schema.
+    pub(crate) strict: bool,
 }
 
 /// Offers `tools`, which the client gave in `field`, to the model: gives them to its template by `variables`, and
@@ -51,8 +53,8 @@ pub(crate) fn offer(
         return Err(ApiError::field(field, format!("'{field}' has {} tools; {TOOLS_MAX} are allowed.", tools.len())));
     }
     let mut shown = Vec::with_capacity(tools.len());
-    let mut by_name = Vec::with_capacity(tools.len());
-    for (at, Tool { name, description, parameters }) in tools.into_iter().enumerate() {
+    let (mut by_name, mut strict) = (Vec::with_capacity(tools.len()), Vec::new());
+    for (at, Tool { name, description, parameters, strict: is_strict }) in tools.into_iter().enumerate() {
         let in_form = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(in_form) {
             let message =
@@ -66,10 +68,12 @@ pub(crate) fn offer(
         let mut function = json!({ "name": name, "description": description.unwrap_or_default() });
         function["parameters"] = parameters.clone();
         shown.push(json!({ "type": "function", "function": function }));
+        strict.extend(is_strict.then(|| name.clone()));
         by_name.push((name, parameters));
     }
     variables.insert("tools".to_owned(), Value::from(shown));
-    Ok(Output { tools: Some(Arc::new(Tools::new(by_name))), one_call: false })
+    let tools = Tools::new(by_name).with_strict(strict);
+    Ok(Output { tools: Some(Arc::new(tools)), ..Output::default() })
 }
 
 /// Returns the schema of a tool without parameters.

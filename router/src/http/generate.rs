@@ -136,6 +136,7 @@ async fn accept(
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
         }
     };
+    check_grammar(app, &ask, limits.grammars).await?;
     access.tokenized(begun, app.clock.now());
     if ask.prompts.len() > 1 {
         places.merge(place(app, ask.prompts.len() - 1, access).await?);
@@ -143,6 +144,17 @@ async fn accept(
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
     Ok(Accepted { ask, places, admitted, served: service.served, admission })
+}
+
+/// Checks that the grammar of a request is one, on a thread that may block: to compile one may take as long as a step.
+async fn check_grammar(app: &Arc<App>, ask: &ParsedRequest, have_grammars: bool) -> Result<(), ApiError> {
+    let Some(asked) = ask.options.grammar.clone() else { return Ok(()) };
+    let app = app.clone();
+    let check = move || threads::during(Doing::ReadsPrompt, || asked.check(&app.card, have_grammars));
+    match tokio::task::spawn_blocking(check).await {
+        Ok(checked) => checked,
+        Err(error) => Err(ApiError::internal(format!("Checking the grammar failed: {error}."))),
+    }
 }
 
 /// Checks that requests are taken, and this key's for the model. Returns what it allows.

@@ -10,11 +10,13 @@
 //!
 //! Source: chat template of deepseek-ai/DeepSeek-R1; section ToolCall of the model card of deepseek-ai/DeepSeek-V3.1.
 
+use super::calls::{CallRun, Calls};
 use super::form::ToolForm;
 use super::held::{Held, at_most};
 use super::json::{Cursor, Stop, ValueEnd};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
+use super::rules::Rules;
 
 const CALLS: &str = "<｜tool▁calls▁begin｜>";
 const CALL: &str = "<｜tool▁call▁begin｜>";
@@ -30,7 +32,20 @@ pub(super) const DEEPSEEK: ToolForm = ToolForm {
     markers: &[CALLS, CALL, SEPARATOR, CALL_END, CALLS_END],
     is_in: |template| template.has(CALLS),
     parser: |_| Box::new(DeepSeek::default()),
+    grammar: |calls, rules| CallRun { open: Some(CALLS), rest: rest(calls, rules) },
 };
+
+/// Returns calls behind the marker that begins them, in either form.
+fn rest(calls: &Calls<'_>, rules: &mut Rules<'_>) -> String {
+    let [begin, separator, end, last] = [CALL, SEPARATOR, CALL_END, CALLS_END].map(|marker| rules.marker(marker));
+    let one = calls.one(rules, |rules, tool| {
+        let (name, arguments) = (Rules::literal(tool.name), tool.arguments(rules));
+        let [open, close] = [format!("\n{BLOCK}\n"), format!("\n{BLOCK_END}")].map(|text| Rules::literal(&text));
+        let in_block = format!("\"function\" {separator} {name} {open} {arguments} {close}");
+        format!("{begin} ({in_block} | {name} {separator} {arguments}) {end}")
+    });
+    format!("{} {last}", calls.repeated(&one, "\"\\n\"?"))
+}
 
 #[derive(Debug, Default)]
 struct DeepSeek {

@@ -1,6 +1,8 @@
 //! What is known of a form of calls of tools.
 
+use super::calls::{CallRun, Calls};
 use super::part::OutputParser;
+use super::rules::Rules;
 use super::tools::Tools;
 use engine::text::ChatTemplate;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ pub(super) struct ToolForm {
     pub(super) is_in: fn(&dyn Template) -> bool,
     /// Makes its parser, for a request that offers these tools.
     pub(super) parser: fn(Arc<Tools>) -> Box<dyn OutputParser>,
+    /// Writes the grammar of its calls.
+    pub(super) grammar: fn(&Calls<'_>, &mut Rules<'_>) -> CallRun,
 }
 
 /// The text of a chat template.

@@ -9,8 +9,10 @@
 //!
 //! Source: OpenAI, "OpenAI harmony response format" (openai/harmony, `docs/format.md`).
 
+use super::calls::Calls;
 use super::held::{Held, at_most, begins_any};
 use super::part::{OutputParser, Part, add};
+use super::rules::Rules;
 
 const START: &str = "<|start|>";
 const CHANNEL: &str = "<|channel|>";
@@ -27,6 +29,25 @@ const HEAD_BYTES_MAX: usize = 1024;
 
 /// Markers of the form.
 pub(super) const MARKERS: &[&str] = &[START, CHANNEL, CONSTRAIN, MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
+
+/// Returns answers that reason first, if they do, and then write `text`, or call a tool.
+pub(super) fn grammar(rules: &mut Rules<'_>, calls: Option<&Calls<'_>>, text: Option<&str>) -> String {
+    let [start, channel, constrain, message, end] =
+        [START, CHANNEL, CONSTRAIN, MESSAGE, ENDS[0]].map(|marker| rules.marker(marker));
+    let thought = rules.any();
+    let thought = format!("{channel} \"analysis\" {message} {thought} {end} {start} \"assistant\"");
+    let call = calls.map(|calls| {
+        let call = calls.one(rules, |rules, tool| {
+            let arguments = tool.arguments(rules);
+            let head = Rules::literal(&format!("commentary to={FUNCTIONS}{} ", tool.name));
+            format!("{head} {constrain} \"json\" {message} {arguments}")
+        });
+        format!("{channel} {call}")
+    });
+    let text = text.map(|text| format!("{channel} \"final\" {message} {text}"));
+    let either: Vec<String> = call.into_iter().chain(text).collect();
+    format!("({thought})? ({})", either.join(" | "))
+}
 
 /// Parses an answer in channels.
 #[derive(Debug)]

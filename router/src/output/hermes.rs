@@ -8,6 +8,7 @@
 //!
 //! Source: README of NousResearch/Hermes-Function-Calling; chat template of Qwen/Qwen3-8B.
 
+use super::calls::CallRun;
 use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
 
@@ -18,4 +19,10 @@ pub(super) const HERMES: ToolForm = ToolForm {
     markers: &[FORM.open, FORM.close],
     is_in: |template| template.has(FORM.open),
     parser: |tools| Box::new(MarkedJson::new(&FORM, tools)),
+    grammar: |calls, rules| {
+        let (object, open, close) =
+            (calls.object(rules, "arguments"), rules.marker(FORM.open), rules.marker(FORM.close));
+        let one = format!("\"\\n\" {object} \"\\n\" {close}");
+        CallRun { open: Some(FORM.open), rest: calls.repeated(&one, &format!("\"\\n\" {open}")) }
+    },
 };

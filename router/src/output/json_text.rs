@@ -5,6 +5,7 @@
 //! [{"name": "get_weather", "arguments": {"city": "Paris"}}]
 //! ```
 
+use super::calls::CallRun;
 use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
 
@@ -16,4 +17,9 @@ pub(super) const JSON: ToolForm = ToolForm {
     // Whoever wants it asks for it by name: a template that says nothing of tools has no form.
     is_in: |_| false,
     parser: |tools| Box::new(MarkedJson::new(&FORM, tools)),
+    grammar: |calls, rules| {
+        let one = calls.object(rules, "arguments");
+        let rest = if calls.many { format!("\"[\" {} \"]\"", calls.repeated(&one, "\", \"")) } else { one };
+        CallRun { open: None, rest }
+    },
 };

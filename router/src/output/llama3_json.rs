@@ -7,6 +7,7 @@
 //! Source: chat template of meta-llama/Llama-3.1-8B-Instruct; "JSON based tool calling" in Meta's prompt format of
 //! Llama 3.1.
 
+use super::calls::CallRun;
 use super::form::ToolForm;
 use super::marked_json::{Form, MarkedJson};
 
@@ -17,4 +18,8 @@ pub(super) const LLAMA3_JSON: ToolForm = ToolForm {
     markers: &[FORM.open],
     is_in: |template| template.has(FORM.open) || template.has("\"parameters\": dictionary of argument name"),
     parser: |tools| Box::new(MarkedJson::new(&FORM, tools)),
+    grammar: |calls, rules| {
+        let one = calls.object(rules, "parameters");
+        CallRun { open: None, rest: calls.repeated(&one, "\"; \"") }
+    },
 };

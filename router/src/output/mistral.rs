@@ -9,11 +9,13 @@
 //! Source: mistralai/mistral-common, `tokens/tokenizers/instruct.py`; chat template of
 //! mistralai/Mistral-Small-3.2-24B-Instruct-2506.
 
+use super::calls::{CallRun, Calls};
 use super::form::ToolForm;
 use super::held::{Held, at_most, begins_any};
 use super::json::ValueEnd;
 use super::json_calls::{Accept, HEAD_BYTES_MAX, JsonCalls, Step};
 use super::part::{OutputParser, Part, add};
+use super::rules::Rules;
 
 const CALLS: &str = "[TOOL_CALLS]";
 const CALL_ID: &str = "[CALL_ID]";
@@ -27,7 +29,21 @@ pub(super) const MISTRAL: ToolForm = ToolForm {
     markers: &[CALLS, CALL_ID, ARGUMENTS],
     is_in: |template| template.has(CALLS),
     parser: |_| Box::new(Mistral::default()),
+    grammar: |calls, rules| CallRun { open: Some(CALLS), rest: rest(calls, rules) },
 };
+
+/// Returns calls behind their marker, in the form of the version that the tokenizer is of.
+fn rest(calls: &Calls<'_>, rules: &mut Rules<'_>) -> String {
+    if !rules.has_special(ARGUMENTS) {
+        let one = calls.object(rules, "arguments");
+        return format!("\"[\" {} \"]\"", calls.repeated(&one, "\", \""));
+    }
+    let one = calls.one(rules, |rules, tool| {
+        let arguments = tool.arguments(rules);
+        format!("{} {} {arguments}", Rules::literal(tool.name), rules.marker(ARGUMENTS))
+    });
+    calls.repeated(&one, &rules.marker(CALLS))
+}
 
 #[derive(Debug, Default)]
 struct Mistral {

@@ -11,6 +11,7 @@
 //!
 //! What is deliberately absent: tokens, and the ids and indexes of calls, which are the API's.
 
+mod calls;
 mod chain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod checks;
@@ -29,13 +30,17 @@ mod part;
 mod python;
 mod pythonic;
 mod qwen3_coder;
+mod rules;
 mod table;
 mod thinking;
 mod tools;
+mod wanted;
 
 pub(crate) use part::{OutputParser, Part, add};
+pub(crate) use rules::{Keeping, Rules};
 pub use table::{OutputForms, UnknownForm};
 pub(crate) use tools::Tools;
+pub(crate) use wanted::{Must, NoMarker, Wanted};
 
 #[cfg(test)]
 mod tests;

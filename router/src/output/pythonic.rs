@@ -8,11 +8,13 @@
 //!
 //! Source: "Zero-shot function calling" in Meta's prompt formats of Llama 3.2 and Llama 4.
 
+use super::calls::{CallRun, Callable};
 use super::form::ToolForm;
 use super::held::{Held, at_most, begins_any};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
 use super::python::{PythonArguments, Read};
+use super::rules::Rules;
 use super::tools::Tools;
 use std::sync::Arc;
 
@@ -24,7 +26,25 @@ pub(super) const PYTHONIC: ToolForm = ToolForm {
     markers: &[START, END],
     is_in: |template| template.has("[func_name1(params_name1=params_value1") || template.has(START),
     parser: |tools| Box::new(Pythonic { tools, held: Held::default(), state: State::Text { line_begins: true } }),
+    grammar: |calls, rules| {
+        let one = calls.one(rules, call);
+        CallRun { open: None, rest: format!("\"[\" {} \"]\"", calls.repeated(&one, "\", \"")) }
+    },
 };
+
+/// Returns a call of a tool. Its values are JSON, which the parser takes as well.
+fn call(rules: &mut Rules<'_>, tool: &Callable<'_>) -> String {
+    // From the last argument to the first: those that are left, as the first of all, and behind others.
+    let (mut first, mut behind) = ("\"\"".to_owned(), "\"\"".to_owned());
+    for (name, schema, is_required) in tool.by_name().into_iter().rev() {
+        let (named, value) = (Rules::literal(&format!("{name}=")), rules.json(&schema, tool.keeping));
+        let one = rules.rule(&format!("{named} {value} {behind}"));
+        let without = |rest: &str| if is_required { String::new() } else { format!(" | {rest}") };
+        let (as_first, as_next) = (format!("{one}{}", without(&first)), format!("\", \" {one}{}", without(&behind)));
+        (first, behind) = (rules.rule(&as_first), rules.rule(&as_next));
+    }
+    format!("{} {first} \")\"", Rules::literal(&format!("{}(", tool.name)))
+}
 
 #[derive(Debug)]
 struct Pythonic {

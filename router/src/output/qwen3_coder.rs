@@ -12,12 +12,14 @@
 //!
 //! Source: chat template of Qwen/Qwen3-Coder-30B-A3B-Instruct.
 
+use super::calls::{CallRun, Callable};
 use super::form::ToolForm;
 use super::held::{Held, at_most};
 use super::json::{Cursor, Stop, escaped, quoted};
 use super::json_calls::HEAD_BYTES_MAX;
 use super::part::{OutputParser, Part, add};
-use super::tools::{ArgumentType, Tools};
+use super::rules::Rules;
+use super::tools::{ArgumentType, Tools, argument_type};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -34,7 +36,31 @@ pub(super) const QWEN3_CODER: ToolForm = ToolForm {
     markers: &[CALL, CALL_END],
     is_in: |template| template.has(FUNCTION) && template.has(PARAMETER),
     parser: |tools| Box::new(Qwen3Coder { tools, held: Held::default(), state: State::Text }),
+    grammar: |calls, rules| {
+        let (one, open, close) = (calls.one(rules, call), rules.marker(CALL), rules.marker(CALL_END));
+        let one = format!("\"\\n\" {one} \"\\n\" {close}");
+        CallRun { open: Some(CALL), rest: calls.repeated(&one, &format!("\"\\n\" {open}")) }
+    },
 };
+
+/// Returns a call of a tool.
+fn call(rules: &mut Rules<'_>, tool: &Callable<'_>) -> String {
+    let mut body = Rules::literal(&format!("{FUNCTION}{}>\n", tool.name));
+    for (name, schema, is_required) in tool.by_name() {
+        let head = Rules::literal(&format!("{PARAMETER}{name}>\n"));
+        let end = format!("{}\n", PARAMETER_ENDS[0]);
+        let texts: Option<Vec<String>> =
+            schema["enum"].as_array().map(|all| all.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        let value = match (argument_type(&schema), texts) {
+            (ArgumentType::String, Some(texts)) => format!("{} {}", rules.choice(&texts), Rules::literal(&end)),
+            (ArgumentType::String, None) => rules.until(&end),
+            _ => format!("{} {}", rules.json(&schema, tool.keeping), Rules::literal(&end)),
+        };
+        let argument = rules.rule(&format!("{head} {value}"));
+        body.push_str(&format!(" {argument}{}", if is_required { "" } else { "?" }));
+    }
+    format!("{body} {}", Rules::literal(FUNCTION_END))
+}
 
 #[derive(Debug)]
 struct Qwen3Coder {

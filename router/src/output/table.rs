@@ -1,11 +1,14 @@
 //! All forms of output, and which of them a model has.
 
+use super::calls::CallRun;
 use super::chain::Chain;
 use super::form::{Template, ToolForm};
 use super::harmony::{self, Harmony};
 use super::part::OutputParser;
+use super::rules::Rules;
 use super::thinking::{Markers, Thinking};
 use super::tools::Tools;
+use super::wanted::{Must, NoMarker, Wanted};
 use super::{deepseek, hermes, json_text, llama3_json, mistral, pythonic, qwen3_coder};
 use engine::text::ChatTemplate;
 use std::fmt;
@@ -34,6 +37,7 @@ const TOOL_FORMS: [ToolForm; 8] = [
         markers: harmony::MARKERS,
         is_in: |template| template.has("<|channel|>analysis"),
         parser: |_| Box::new(Harmony::new(true, false)),
+        grammar: |calls, rules| CallRun { open: None, rest: harmony::grammar(rules, Some(calls), None) },
     },
     qwen3_coder::QWEN3_CODER,
     hermes::HERMES,
@@ -175,6 +179,40 @@ impl OutputForms {
         markers.sort_unstable();
         markers.dedup();
         markers
+    }
+
+    /// Returns what an answer to `prompt` begins with, and then is what `wanted` says. `None`: it may be anything.
+    /// Errors: calls are not told from text by a marker, and only some of them have to keep to a schema.
+    pub(crate) fn grammar(
+        &self,
+        rules: &mut Rules<'_>,
+        prompt: &str,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<String>, NoMarker> {
+        let form = self.tools.map(|form| &TOOL_FORMS[form]);
+        let calls = wanted.calls();
+        if calls.is_none() && wanted.text.is_none() {
+            return Ok(None);
+        }
+        if self.reasoning == Some(Reasoning::Harmony) || form.is_some_and(|form| form.name == HARMONY) {
+            let any = (wanted.must == Must::May && wanted.text.is_none()).then(|| rules.any());
+            let text = wanted.text.as_ref().filter(|_| wanted.must == Must::May);
+            return Ok(Some(harmony::grammar(rules, calls.as_ref(), text.or(any.as_ref()).map(String::as_str))));
+        }
+        let run = calls.zip(form).map(|(calls, form)| (form.grammar)(&calls, rules));
+        let answer = wanted.answer(rules, run)?;
+        Ok(Some(format!("{} ({answer})", self.thought(rules, prompt))))
+    }
+
+    /// Returns reasoning before an answer to `prompt`, or none where there need not be any.
+    fn thought(&self, rules: &mut Rules<'_>, prompt: &str) -> String {
+        let Some(Reasoning::Marked(Markers { open, close })) = &self.reasoning else { return String::new() };
+        let (until, space) = (rules.until(close), rules.space());
+        if prompt.trim_end().ends_with(open) {
+            format!("{until} {space}")
+        } else {
+            format!("({space} {} {until} {space})?", rules.marker(open))
+        }
     }
 
     /// Begins to parse the answer to `prompt`. `tools`: those that the request offers. `None`: all of the answer is

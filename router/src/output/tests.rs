@@ -2,6 +2,7 @@
 //! nearly such an output. Each is cut everywhere.
 
 mod forms;
+mod grammars;
 mod laws;
 mod reasoning;
 

@@ -1,12 +1,15 @@
 //! The tools that a request offers to the model.
 
+use super::calls::{Callable, Calls};
+use super::rules::Keeping;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of tools, with the JSON schemas of their parameters.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Tools {
     by_name: BTreeMap<String, Value>,
+    strict: BTreeSet<String>,
 }
 
 /// What the text of an argument stands for, where a form of calls writes all arguments as text.
@@ -23,7 +26,12 @@ pub(super) enum ArgumentType {
 impl Tools {
     /// Returns tools by name with the schemas of their parameters.
     pub(crate) fn new(tools: impl IntoIterator<Item = (String, Value)>) -> Self {
-        Self { by_name: tools.into_iter().collect() }
+        Self { by_name: tools.into_iter().collect(), strict: BTreeSet::new() }
+    }
+
+    /// Says of which tools the arguments have to keep to all of the schema.
+    pub(crate) fn with_strict(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { strict: names.into_iter().collect(), ..self }
     }
 
     /// Returns whether there is a tool `name`.
@@ -39,12 +47,31 @@ impl Tools {
 
     /// Returns the type of an argument of a tool.
     pub(super) fn argument_type(&self, tool: &str, argument: &str) -> ArgumentType {
-        let schema = self.by_name.get(tool).map_or(&Value::Null, |schema| &schema["properties"][argument]);
-        match &schema["type"] {
-            Value::String(name) if name == "string" => ArgumentType::String,
-            Value::String(_) => ArgumentType::Json,
-            Value::Array(names) if !names.iter().any(|name| name == "string") => ArgumentType::Json,
-            _ => ArgumentType::Any,
-        }
+        argument_type(self.by_name.get(tool).map_or(&Value::Null, |schema| &schema["properties"][argument]))
+    }
+
+    /// Returns whether arguments have to keep to all of the schema of a tool.
+    pub(crate) fn has_strict(&self) -> bool {
+        !self.strict.is_empty()
+    }
+
+    /// Returns calls of the tool `named`, or of any. `many`: more than one.
+    pub(super) fn calls(&self, named: Option<&str>, many: bool) -> Calls<'_> {
+        let wanted = self.by_name.iter().filter(|(name, _)| named.is_none_or(|named| named == *name));
+        let tools = wanted.map(|(name, parameters)| {
+            let keeping = if self.strict.contains(name) { Keeping::All } else { Keeping::WhatIsKnown };
+            Callable { name, parameters, keeping }
+        });
+        Calls { tools: tools.collect(), many }
+    }
+}
+
+/// Returns what the text of an argument with this schema stands for.
+pub(super) fn argument_type(schema: &Value) -> ArgumentType {
+    match &schema["type"] {
+        Value::String(name) if name == "string" => ArgumentType::String,
+        Value::String(_) => ArgumentType::Json,
+        Value::Array(names) if !names.iter().any(|name| name == "string") => ArgumentType::Json,
+        _ => ArgumentType::Any,
     }
 }

@@ -35,6 +35,7 @@ struct Taken {
     context: u32,
     /// What it declares of its device.
     batch_invariant: bool,
+    grammars: bool,
 }
 
 /// Why a worker is not taken.
@@ -154,8 +155,9 @@ impl Roster {
                 seats.service.send_replace(Some(Service { served, common_context }));
             }
         }
-        let Served { context_tokens: context, batch_invariant, .. } = served;
-        seats.taken.insert(peer.id, Taken { address: address.to_owned(), role: peer.role, context, batch_invariant });
+        let Served { context_tokens: context, batch_invariant, grammars, .. } = served;
+        let taken = Taken { address: address.to_owned(), role: peer.role, context, batch_invariant, grammars };
+        seats.taken.insert(peer.id, taken);
         seats.publish();
         Ok(RosterEntry { id: peer.id, seats: self.seats.clone() })
     }
@@ -177,10 +179,13 @@ impl Seats {
             return;
         }
         self.take_contexts();
-        let batch_invariant = self.taken.values().all(|taken| taken.batch_invariant);
+        let all = |is: fn(&Taken) -> bool| self.taken.values().all(is);
+        let (batch_invariant, grammars) = (all(|taken| taken.batch_invariant), all(|taken| taken.grammars));
         self.service.send_if_modified(|service| {
             let Some(Service { served, .. }) = service else { return false };
-            std::mem::replace(&mut served.batch_invariant, batch_invariant) != batch_invariant
+            let before = (served.batch_invariant, served.grammars);
+            (served.batch_invariant, served.grammars) = (batch_invariant, grammars);
+            before != (batch_invariant, grammars)
         });
     }
 
@@ -253,6 +258,7 @@ mod tests {
         token_bytes: 64,
         context_tokens: 512,
         batch_invariant: true,
+        grammars: true,
     };
 
     fn peer(id: u32) -> PeerInfo {
@@ -331,6 +337,18 @@ mod tests {
         assert!(invariant(), "the last worker's, while none is here");
         drop(roster.admit("a:1", &peer(1), other).expect("the only one"));
         assert!(!invariant());
+    }
+
+    #[test]
+    fn a_service_has_grammars_if_all_workers_have_them() {
+        let (roster, seen) = roster();
+        let grammars = || seen.borrow().expect("there was a worker").served.grammars;
+        let _first = roster.admit("a:1", &peer(1), SERVED).expect("the first one");
+        assert!(grammars());
+        let without = roster.admit("b:2", &peer(2), Served { grammars: false, ..SERVED }).expect("an older one");
+        assert!(!grammars());
+        drop(without);
+        assert!(grammars());
     }
 
     #[test]

@@ -27,6 +27,7 @@ const SERVED: Served = Served {
     token_bytes: 64,
     context_tokens: 512,
     batch_invariant: true,
+    grammars: true,
 };
 
 /// How a played worker begins a session.

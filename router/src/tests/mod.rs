@@ -13,5 +13,6 @@ mod messages;
 mod operators;
 mod refusals;
 mod strangers;
+mod structure;
 mod tools;
 pub(crate) mod world;

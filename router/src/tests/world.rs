@@ -10,6 +10,7 @@ use domain::session::{
     TokenRow,
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
+use engine::grammar::Grammars;
 use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
@@ -40,6 +41,7 @@ const SERVED: Served = Served {
     token_bytes: 64,
     context_tokens: CONTEXT,
     batch_invariant: true,
+    grammars: true,
 };
 /// The same, with no worker that is smaller than others.
 pub(crate) const SERVICE: Service = Service { served: SERVED, common_context: CONTEXT };
@@ -53,6 +55,8 @@ const SAID_BYTES: usize = 1 << 20;
 const LINKS_MAX: usize = 64;
 
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::open(model()).expect("the bundled tokenizer"));
+
+static GRAMMARS: LazyLock<Arc<Grammars>> = LazyLock::new(|| Arc::new(Grammars::new(&TOKENIZER, SHAPE.vocab as usize)));
 
 fn model() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"))
@@ -78,6 +82,7 @@ pub(crate) fn card() -> ModelCard {
         sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
         shape: SHAPE,
+        grammars: GRAMMARS.clone(),
     }
 }
 

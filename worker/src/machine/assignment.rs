@@ -14,13 +14,22 @@ use crate::offers::Taker;
 use crate::sessions::SessionId;
 use domain::session::{Assignment, Failure, Migrate, Submit};
 use domain::{Choice, Epoch, RequestId, SeqKey, Time, Token};
+use engine::grammar::CompiledGrammar;
+use std::sync::Arc;
 
 impl Machine {
     /// Opens an attempt, and queues its prompt or expects an offer of it.
-    pub(super) fn begin(&mut self, now: Time, session: SessionId, submit: Submit) {
+    /// `grammar`: of the submit, compiled.
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        submit: Submit,
+        grammar: Option<Arc<CompiledGrammar>>,
+    ) {
         let (core, fetches) = (&mut self.core, &mut self.fetches);
         let (request, epoch, assignment) = (submit.request, submit.epoch, submit.assignment);
-        core.open(now, session, submit.clone());
+        core.open(now, session, submit.clone(), grammar);
         match assignment {
             Assignment::Prefill { decode } => {
                 // The workers connect while the prompt waits, so that its offer does not wait for a connection.
@@ -83,6 +92,7 @@ impl Machine {
 
     /// Closes an attempt that its router does not need any more.
     pub(super) fn on_cancel(&mut self, now: Time, request: RequestId, epoch: Epoch) {
+        self.core.grammars.remove(request, epoch);
         if self.core.forget(request, epoch).is_some() {
             self.end_transfers(now, request, epoch);
         }

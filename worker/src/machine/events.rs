@@ -28,6 +28,7 @@ impl Machine {
             Inbound::Agent(AgentEvent::Lost { peer, reason }) => self.on_lost(now, peer, &reason),
             Inbound::Tier(end) => self.core.loader().on_tier_event(now, end),
             Inbound::Operator { ask, reply } => reply(self.answer(now, ask)),
+            Inbound::Compiled(compiled) => self.on_compiled(now, compiled),
             Inbound::Limits(limits) => self.core.change_limits(limits),
             Inbound::StepEnded => self.collect(now),
             Inbound::Drain => self.on_drain(),
@@ -67,6 +68,7 @@ impl Machine {
             ToWorker::Submit(submit) => self.on_submit(now, session, submit),
             ToWorker::Cancel { request, epoch, choice: None } => self.on_cancel(now, request, epoch),
             ToWorker::Cancel { request, epoch, choice: Some(choice) } => {
+                self.core.grammars.remove_choice(request, epoch, choice);
                 if self.core.choice_ended(SeqKey { request, epoch, choice }) {
                     self.on_cancel(now, request, epoch);
                 }

@@ -3,6 +3,7 @@
 //! computes of it is dropped.
 
 use super::Machine;
+use super::masks::masked;
 use crate::migration;
 use crate::retry::Retry;
 use crate::sequence::PROMPT;
@@ -29,8 +30,10 @@ pub(super) struct StepInFlight {
     pub(super) disturbed: bool,
     /// It is a part of a step that failed.
     is_part: bool,
+    /// Its samples that need a mask which the device does not have yet, with their sequences.
+    pub(super) masked: Vec<(u32, SeqKey)>,
     /// Why the device did not take it, if it did not. It fails when the steps before it have ended.
-    refused: Option<String>,
+    pub(super) refused: Option<String>,
 }
 
 /// A prompt whose next tokens turned up in the cache: another prompt computed them.
@@ -139,13 +142,14 @@ impl Machine {
             }
             self.last_step = id;
             let plan = self.plan_step(id, &work, &due);
-            let rows = plan.rows();
+            let (rows, masked) = (plan.rows(), masked(&plan));
             match self.device.submit(Arc::new(plan)) {
                 Ok(()) => {
                     self.core.meters.batch_rows.record(rows as f64);
                     self.core.copies = later;
                     let (begun, disturbed, refused) = (now, false, None);
-                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, refused });
+                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, masked, refused });
+                    self.give_masks(now);
                     failpoint::pass(FailPoint::Step, "submitted");
                     return;
                 }
@@ -160,7 +164,8 @@ impl Machine {
                     self.core.copies = later;
                     let refused = Some(error.to_string());
                     let (begun, disturbed) = (now, false);
-                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, refused });
+                    let masked = Vec::new();
+                    self.take_off(StepInFlight { id, begun, work, copies: due, disturbed, is_part, masked, refused });
                     return self.fail_refused(now);
                 }
             }
@@ -237,6 +242,7 @@ impl Machine {
             Err(reason) => self.step_failed(now, step, &reason),
         }
         self.fail_refused(now);
+        self.give_masks(now);
     }
 
     /// Applies a step that succeeded, but for the spans in `failed`.

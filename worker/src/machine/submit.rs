@@ -1,6 +1,7 @@
 //! Submits: which attempts begin, and which are refused.
 
 use super::Machine;
+use crate::grammars::{CompiledFor, Readiness};
 use crate::role::Refusal;
 use crate::sessions::SessionId;
 use crate::state::shares_prompt;
@@ -14,21 +15,38 @@ impl Machine {
             session.submitted();
         }
         let (request, epoch) = (submit.request, submit.epoch);
-        if !self.core.draining && self.core.attempt(request, epoch).is_some() {
+        let is_here = self.core.attempt(request, epoch).is_some() || self.core.grammars.has(request, epoch);
+        if !self.core.draining && is_here {
             // The submit arrived twice.
             return;
         }
-        match self.judge(&submit) {
-            Ok(()) => self.begin(now, session, submit),
-            Err(refusal) => {
-                let (why, detail) = (refusal.failure(), refusal.to_string());
-                if let Assignment::Decode { prefill: owner } | Assignment::TakeOver { from: owner } = submit.assignment
-                {
-                    self.fetches.refuse(&mut self.core, owner, request, epoch);
-                }
-                self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
-            }
+        if let Err(refusal) = self.judge(&submit) {
+            return self.refuse(session, &submit, &refusal);
         }
+        match self.core.grammars.take(session, submit) {
+            Readiness::Ready(submit, grammar) => self.begin(now, session, submit, grammar),
+            Readiness::Waits => {}
+            Readiness::TooMany(submit) => self.refuse(session, &submit, &Refusal::TooManyGrammars),
+        }
+    }
+
+    /// Begins the attempt that waited for its grammar, if it was not cancelled meanwhile.
+    pub(super) fn on_compiled(&mut self, now: Time, CompiledFor { request, epoch, compiled }: CompiledFor) {
+        let Some((session, submit)) = self.core.grammars.remove(request, epoch) else { return };
+        match compiled {
+            Ok(grammar) => self.begin(now, session, submit, Some(grammar)),
+            Err(error) => self.refuse(session, &submit, &Refusal::NoGrammar(error)),
+        }
+    }
+
+    /// Tells the router, and the worker that the attempt would take over from, why it is not begun.
+    fn refuse(&mut self, session: SessionId, submit: &Submit, refusal: &Refusal) {
+        let (request, epoch) = (submit.request, submit.epoch);
+        if let Assignment::Decode { prefill: owner } | Assignment::TakeOver { from: owner } = submit.assignment {
+            self.fetches.refuse(&mut self.core, owner, request, epoch);
+        }
+        let (why, detail) = (refusal.failure(), refusal.to_string());
+        self.core.tell(session, &FromWorker::Failed { request, epoch, why, fault: None, detail });
     }
 
     /// Returns why the attempt is not begun here, if so.
@@ -56,6 +74,9 @@ impl Machine {
         }
         if submit.adapter.as_ref().is_some_and(|adapter| !self.core.adapters.contains(adapter)) {
             return Err(Refusal::NoAdapter);
+        }
+        if submit.params.grammar.is_some() && !self.core.grammars.is_open() {
+            return Err(Refusal::GrammarsUnknown);
         }
         let (prompt, context) = (submit.prompt.len(), self.device.limits().context_max);
         let made = match submit.assignment {

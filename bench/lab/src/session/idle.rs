@@ -37,6 +37,7 @@ const SERVED: Served = Served {
     token_bytes: 64,
     context_tokens: 512,
     batch_invariant: true,
+    grammars: true,
 };
 /// What the router and the workers know.
 const SECRET: &str = "of nobody but this benchmark";

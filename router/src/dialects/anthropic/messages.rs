@@ -2,6 +2,7 @@
 
 use super::message_writer::MessageWriter;
 use super::prompt::{self, MESSAGES};
+use super::tools::TOOLS;
 use crate::answer::Writer;
 use crate::api::{Fields, Limits, Options, ParsedRequest, at_least, stop_strings};
 use crate::config::ModelCard;
@@ -47,7 +48,7 @@ impl Dialect for Messages {
         fields.finish()?;
         let mut special_tokens = SpecialTokens::Hidden;
         prompt.output.shows_in(&mut special_tokens, card);
-        let options = Options {
+        let mut options = Options {
             params,
             max_tokens: Some(max_tokens),
             choices: 1,
@@ -57,8 +58,11 @@ impl Dialect for Messages {
             include_usage: true,
             special_tokens,
             output: Some(prompt.output),
+            structure: None,
+            grammar: None,
             goes_on: prompt.goes_on,
         };
+        options.set_grammar(TOOLS, &prompt.tokens, card)?;
         Ok((vec![prompt.tokens], options))
     }
 

@@ -5,8 +5,12 @@ use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, typed};
 use crate::config::ModelCard;
 use crate::dialects::openai::schema;
 use crate::error::ApiError;
+use crate::output::Must;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+/// The field that holds the tools.
+pub(super) const TOOLS: &str = "tools";
 
 /// Takes what says which tools the model may call. Gives them to the template by `variables`.
 pub(super) fn take(
@@ -14,7 +18,6 @@ pub(super) fn take(
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<Output, ApiError> {
-    const TOOLS: &str = "tools";
     let tools = match fields.raw(TOOLS) {
         Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
             let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
@@ -25,26 +28,42 @@ pub(super) fn take(
     };
     let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
     let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
-    let Some(one_call) = may_call(fields)? else { return Ok(Output::default()) };
-    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let Some((must, one_call)) = choice(fields, &names)? else { return Ok(Output::default()) };
+    Ok(Output { one_call, must, ..offer(tools, TOOLS, variables, card)? })
 }
 
-/// Takes `tool_choice`. Returns whether the model may call one tool only; `None`: it may call none. That it has to is
-/// not promised yet.
-fn may_call(fields: &mut Fields<'_>) -> Result<Option<bool>, ApiError> {
+/// Takes `tool_choice`. Returns whether the model has to call one of the tools `names`, and whether it may call one only.
+/// `None`: it may call none.
+fn choice(fields: &mut Fields<'_>, names: &[&str]) -> Result<Option<(Must, bool)>, ApiError> {
     const CHOICE: &str = "tool_choice";
-    let Some(raw) = fields.raw(CHOICE) else { return Ok(Some(false)) };
+    let Some(raw) = fields.raw(CHOICE) else { return Ok(Some((Must::May, false))) };
     let mut choice = Fields::of_field(raw, CHOICE)?;
     let kind = choice.string("type")?.ok_or_else(|| ApiError::missing("tool_choice.type"))?;
     let one_call = choice.flag("disable_parallel_tool_use")?.unwrap_or(false);
-    match kind.as_str() {
-        "auto" => choice.finish().map(|()| Some(one_call)),
-        "none" => choice.finish().map(|()| None),
-        _ => {
-            let message = format!("'{CHOICE}.type' is '{kind}'; this service takes auto and none.");
-            Err(ApiError::unsupported(CHOICE, message))
+    let must = match kind.as_str() {
+        "none" => return choice.finish().map(|()| None),
+        "auto" => Must::May,
+        "any" => Must::Call,
+        "tool" => {
+            let name = choice.string("name")?.ok_or_else(|| ApiError::missing("tool_choice.name"))?;
+            if !names.contains(&name.as_str()) {
+                let message = format!("'{CHOICE}.name' is '{name}', which is none of '{TOOLS}'.");
+                return Err(ApiError::field("tool_choice.name", message));
+            }
+            Must::Name(name)
         }
+        _ => {
+            let message = format!("'{CHOICE}.type' is '{kind}'; it must be auto, any, tool or none.");
+            return Err(ApiError::field("tool_choice.type", message));
+        }
+    };
+    choice.finish()?;
+    if must != Must::May && names.is_empty() {
+        let message = format!("'{CHOICE}.type' is '{kind}', and '{TOOLS}' has no tool.");
+        return Err(ApiError::field("tool_choice.type", message));
     }
+    Ok(Some((must, one_call)))
 }
 
 fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
@@ -55,12 +74,13 @@ fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
         name: tool.string("name")?.ok_or_else(|| ApiError::missing(&tool.name("name")))?,
         description: tool.string("description")?,
         parameters: schema(&mut tool, "input_schema")?,
+        strict: tool.flag("strict")?.unwrap_or(false),
     };
     if read.parameters.is_none() {
         return Err(ApiError::missing(&tool.name("input_schema")));
     }
     cache_control(&mut tool)?;
-    for field in ["strict", "defer_loading", "eager_input_streaming"] {
+    for field in ["defer_loading", "eager_input_streaming"] {
         tool.neutral(field, &[json!(false)])?;
     }
     tool.finish()?;

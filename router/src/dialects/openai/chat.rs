@@ -55,7 +55,10 @@ impl Dialect for Chat {
         refuse_unsupported(&mut fields)?;
         fields.finish()?;
         output.shows_in(&mut options.special_tokens, card);
-        Ok((vec![conversation.tokens(MESSAGES, card)?], Options { goes_on, output: Some(output), ..options }))
+        let tokens = conversation.tokens(MESSAGES, card)?;
+        let mut options = Options { goes_on, output: Some(output), ..options };
+        options.set_grammar(tools::TOOLS, &tokens, card)?;
+        Ok((vec![tokens], options))
     }
 
     fn writer(&self, head: Head, asked: &ParsedRequest, card: &ModelCard) -> Box<dyn Writer> {
@@ -113,11 +116,10 @@ fn variables(fields: &mut Fields<'_>) -> Result<Map<String, Value>, ApiError> {
     }
 }
 
-/// Refuses pictures, sound, the form of calls before tools, and forms of answer other than text.
+/// Refuses pictures, sound, and the form of calls before tools.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.neutral("functions", &[json!([])])?;
     fields.neutral("function_call", &[json!("none")])?;
-    fields.neutral("response_format", &[options::text_format()])?;
     fields.neutral("modalities", &[json!(["text"])])?;
     for field in ["audio", "prediction", "web_search_options"] {
         fields.neutral(field, &[])?;

@@ -66,9 +66,10 @@ impl Dialect for Completion {
         let options = options::take(&mut fields, card, limits, max_tokens, logprobs)?;
         fields.neutral("echo", &[json!(false)])?;
         fields.neutral("suffix", &[json!("")])?;
-        fields.neutral("response_format", &[options::text_format()])?;
         fields.finish()?;
-        Ok((prompts(prompt, card, limits)?, Options { goes_on: true, ..options }))
+        let mut options = Options { goes_on: true, ..options };
+        options.set_grammar(PROMPT, &[], card)?;
+        Ok((prompts(prompt, card, limits)?, options))
     }
 
     fn writer(&self, head: Head, asked: &ParsedRequest, card: &ModelCard) -> Box<dyn Writer> {

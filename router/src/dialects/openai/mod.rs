@@ -7,6 +7,7 @@ mod form;
 mod logprobs;
 mod messages;
 mod options;
+mod structure;
 mod tools;
 
 pub(crate) use chat::{Chat, conversation};

@@ -1,5 +1,6 @@
 //! The fields that chats and completions share: how to sample, when to stop, what to report.
 
+use super::structure;
 use crate::api::{Fields, Limits, Options, at_least, in_vocabulary, stop_strings, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
@@ -48,6 +49,7 @@ pub(super) fn take(
         logprobs,
         stop_tokens,
         min_tokens,
+        grammar: None,
         max_tokens: max_tokens.unwrap_or(u32::MAX),
     };
     if max_tokens.is_some_and(|most| min_tokens > most) {
@@ -61,8 +63,21 @@ pub(super) fn take(
         false => SpecialTokens::Shown,
     };
     take_inert(fields)?;
-    let (output, goes_on) = (None, false);
-    Ok(Options { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, output, goes_on })
+    let (output, structure, grammar, goes_on) = (None, structure::take(fields)?, None, false);
+    Ok(Options {
+        params,
+        max_tokens,
+        choices,
+        stops,
+        seed,
+        stream,
+        include_usage,
+        special_tokens,
+        output,
+        structure,
+        grammar,
+        goes_on,
+    })
 }
 
 /// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The
@@ -139,9 +154,4 @@ fn logit_bias(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<(Token, f
     let tokens: Vec<Token> = out.iter().map(|&(token, _)| token).collect();
     in_vocabulary(&tokens, FIELD, card)?;
     Ok(out)
-}
-
-/// Returns `{"type": "text"}`, the only form of answer.
-pub(super) fn text_format() -> Value {
-    json!({ "type": "text" })
 }

@@ -3,8 +3,12 @@
 use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_thinking, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
+use crate::output::Must;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+
+/// The field that holds the tools.
+pub(super) const TOOLS: &str = "tools";
 
 /// How much a model can be told to think.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -15,7 +19,6 @@ pub(super) fn take(
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<Output, ApiError> {
-    const TOOLS: &str = "tools";
     let tools = match fields.raw(TOOLS) {
         Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
             let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
@@ -27,26 +30,48 @@ pub(super) fn take(
     let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
     let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
     let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    if !may_call(fields, !tools.is_empty())? {
-        return Ok(Output::default());
-    }
-    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let Some(must) = choice(fields, &names)? else { return Ok(Output::default()) };
+    Ok(Output { one_call, must, ..offer(tools, TOOLS, variables, card)? })
 }
 
-/// Takes `tool_choice`: whether the model may call tools. That it has to is not promised yet.
-fn may_call(fields: &mut Fields<'_>, has_tools: bool) -> Result<bool, ApiError> {
+/// Takes `tool_choice`: whether the model has to call one of the tools `names`. `None`: it may call none.
+fn choice(fields: &mut Fields<'_>, names: &[&str]) -> Result<Option<Must>, ApiError> {
     const CHOICE: &str = "tool_choice";
-    let Some(raw) = fields.raw(CHOICE) else { return Ok(true) };
+    let Some(raw) = fields.raw(CHOICE) else { return Ok(Some(Must::May)) };
     let choice: Value = typed(raw, CHOICE, "a string or an object")?;
-    match choice.as_str() {
-        Some("none") => Ok(false),
-        Some("auto") if has_tools => Ok(true),
-        Some("auto") => Err(ApiError::field(CHOICE, "'tool_choice' is only allowed when 'tools' has a tool.")),
-        _ => {
-            let message = format!("'{CHOICE}' is {}; this service takes \"auto\" and \"none\".", sort(raw));
-            Err(ApiError::unsupported(CHOICE, message))
+    let must = match choice.as_str() {
+        Some("none") => return Ok(None),
+        Some("auto") => Must::May,
+        Some("required") => Must::Call,
+        Some(_) => {
+            let message = format!("'{CHOICE}' is {}; it must be none, auto, required or a function.", sort(raw));
+            return Err(ApiError::field(CHOICE, message));
         }
+        None => Must::Name(named(raw, CHOICE)?),
+    };
+    if names.is_empty() {
+        let message = format!("'{CHOICE}' is only allowed when '{TOOLS}' has a tool.");
+        return Err(ApiError::field(CHOICE, message));
     }
+    match &must {
+        Must::Name(name) if !names.contains(&name.as_str()) => {
+            Err(ApiError::field(CHOICE, format!("'{CHOICE}' names '{name}', which is none of '{TOOLS}'.")))
+        }
+        _ => Ok(Some(must)),
+    }
+}
+
+/// Reads the name of the function that has to be called.
+fn named(raw: &RawValue, field: &str) -> Result<String, ApiError> {
+    let mut choice = Fields::of_field(raw, field)?;
+    choice.neutral("type", &[json!("function")])?;
+    let name = choice.name("function");
+    let mut function = Fields::of_field(choice.required("function")?, &name)?;
+    choice.finish()?;
+    let name = function.string("name")?.ok_or_else(|| ApiError::missing(&function.name("name")))?;
+    function.finish()?;
+    Ok(name)
 }
 
 fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
@@ -63,8 +88,8 @@ fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
         name: function.string("name")?.ok_or_else(|| ApiError::missing(&function.name("name")))?,
         description: function.string("description")?,
         parameters: schema(&mut function, "parameters")?,
+        strict: function.flag("strict")?.unwrap_or(false),
     };
-    function.neutral("strict", &[json!(false)])?;
     function.finish()?;
     Ok(read)
 }

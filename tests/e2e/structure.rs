@@ -1,0 +1,112 @@
+//! Structured output: a model that knows nothing of JSON obeys schemas that are made up here, whole, streamed and handed
+//! off, and says the same each time.
+
+use crate::asks::{Ask, CHAT, Said};
+use crate::server::Server;
+use serde_json::{Map, Value, json};
+
+/// Schemas that are asked for.
+const SCHEMAS: u64 = 60;
+/// Answers among them that must come to an end.
+const FINISHED_MIN: usize = 40;
+/// Most tokens of an answer.
+const TOKENS_MAX: u32 = 160;
+/// Deepest nesting of objects and arrays.
+const DEPTH_MAX: u64 = 2;
+const FLAGS: [&str; 2] = ["--threads", "1"];
+
+/// Numbers that look random, by a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn chance(&mut self) -> bool {
+        self.below(2) == 1
+    }
+}
+
+/// Makes a schema up.
+fn schema(numbers: &mut Numbers, depth: u64) -> Value {
+    let kinds = if depth < DEPTH_MAX { 10 } else { 7 };
+    match numbers.below(kinds) {
+        0 => json!({ "type": "boolean" }),
+        1 => json!({ "type": "null" }),
+        2 => {
+            let least = numbers.below(200) as i64 - 100;
+            json!({ "type": "integer", "minimum": least, "maximum": least + 1 + numbers.below(1000) as i64 })
+        }
+        3 => json!({ "type": "string", "maxLength": 1 + numbers.below(12) }),
+        4 => {
+            json!({ "type": "string", "pattern": ["^[a-c]{2,4}$", "^x-[0-9]+$", "^(on|off)$"][numbers.below(3) as usize] })
+        }
+        5 => json!({ "enum": ["red", 7, null, true][..1 + numbers.below(4) as usize] }),
+        6 => json!({ "const": ["only", "\"quoted\"\n"][numbers.below(2) as usize] }),
+        7 => json!({ "anyOf": [schema(numbers, depth + 1), schema(numbers, depth + 1)] }),
+        8 => {
+            let least = numbers.below(3);
+            let items = schema(numbers, depth + 1);
+            json!({ "type": "array", "items": items, "minItems": least, "maxItems": least + numbers.below(3) })
+        }
+        _ => object(numbers, depth),
+    }
+}
+
+fn object(numbers: &mut Numbers, depth: u64) -> Value {
+    let names = ["name", "a b", "größe", "x"];
+    let properties: Map<String, Value> =
+        (0..1 + numbers.below(4) as usize).map(|at| (names[at].to_owned(), schema(numbers, depth + 1))).collect();
+    let required: Vec<&String> = properties.keys().filter(|_| numbers.chance()).collect();
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+fn ask(seed: u64) -> (Value, Ask) {
+    let schema = object(&mut Numbers(seed), 0);
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "made_up", "schema": schema } });
+    let messages = json!([{ "role": "user", "content": format!("Answer number {seed}.") }]);
+    let body = json!({
+        "model": "tiny-rust", "messages": messages, "response_format": format, "max_tokens": TOKENS_MAX, "seed": seed,
+        "temperature": 1,
+    });
+    (schema, Ask { path: CHAT, body })
+}
+
+/// Checks the answers of a server. Returns them, and counts those that came to an end.
+fn check(server: &Server, what: &str, streamed: bool) -> (Vec<Said>, usize) {
+    let mut finished = 0;
+    let answers = (0..SCHEMAS).map(|seed| {
+        let (schema, ask) = ask(seed);
+        let (said, _) = if streamed { ask.streamed(server) } else { ask.whole(server) };
+        let choice = &said.choices[&0];
+        let text = &choice.text;
+        if choice.finish == "stop" {
+            let value: Value = serde_json::from_str(text)
+                .unwrap_or_else(|error| panic!("{what}, seed {seed}: {text:?} is no JSON: {error}"));
+            let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
+            assert!(validator.is_valid(&value), "{what}, seed {seed}: {text} is not of {schema}");
+            finished += 1;
+        }
+        said
+    });
+    let answers = answers.collect();
+    (answers, finished)
+}
+
+#[test]
+fn answers_obey_made_up_schemas_on_every_path() {
+    let server = Server::start(&[&["--prefill", "0"], &FLAGS[..]].concat());
+    let (whole, finished) = check(&server, "whole", false);
+    assert!(finished >= FINISHED_MIN, "{finished} of {SCHEMAS} answers came to an end");
+    let (streamed, _) = check(&server, "streamed", true);
+    assert_eq!(streamed, whole);
+    server.settled();
+    drop(server);
+    let server = Server::start_with(&FLAGS, &[("BATON_PLACEMENT__HANDOFF", "always")]);
+    let (handed_off, _) = check(&server, "handed off", true);
+    assert_eq!(handed_off, whole);
+    let taken = server.settled().sum("baton_handoffs_total", &[("result", "taken")]);
+    assert!(taken > 0.0, "nothing was handed off");
+}
