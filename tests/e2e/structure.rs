@@ -83,22 +83,26 @@ fn is_of(value: &Value, schema: &Value) -> bool {
             "object" => value.is_object(),
             other => panic!("the type {other}"),
         },
-        "minimum" => value.as_i64() >= wanted.as_i64(),
-        "maximum" => value.as_i64() <= wanted.as_i64(),
-        "maxLength" => value.as_str().expect("a string").chars().count() as u64 <= wanted.as_u64().expect("a length"),
-        "pattern" => is_of_pattern(value.as_str().expect("a string"), wanted.as_str().expect("a pattern")),
+        "minimum" => value.as_i64().is_none_or(|number| Some(number) >= wanted.as_i64()),
+        "maximum" => value.as_i64().is_none_or(|number| Some(number) <= wanted.as_i64()),
+        "maxLength" => value.as_str().is_none_or(|text| Some(text.chars().count() as u64) <= wanted.as_u64()),
+        "pattern" => value.as_str().is_none_or(|text| is_of_pattern(text, wanted.as_str().expect("a pattern"))),
         "enum" => wanted.as_array().expect("values").contains(value),
         "const" => wanted == value,
         "anyOf" => wanted.as_array().expect("schemas").iter().any(|schema| is_of(value, schema)),
-        "items" => value.as_array().expect("an array").iter().all(|item| is_of(item, wanted)),
-        "minItems" => value.as_array().expect("an array").len() as u64 >= wanted.as_u64().expect("a number"),
-        "maxItems" => value.as_array().expect("an array").len() as u64 <= wanted.as_u64().expect("a number"),
-        "properties" => value.as_object().expect("an object").iter().all(|(name, value)| is_of(value, &wanted[name])),
-        "required" => {
-            wanted.as_array().expect("names").iter().all(|name| value.get(name.as_str().expect("a name")).is_some())
-        }
-        // What is no property finds no schema above.
-        "additionalProperties" => true,
+        "items" => value.as_array().is_none_or(|items| items.iter().all(|item| is_of(item, wanted))),
+        "minItems" => value.as_array().is_none_or(|items| Some(items.len() as u64) >= wanted.as_u64()),
+        "maxItems" => value.as_array().is_none_or(|items| Some(items.len() as u64) <= wanted.as_u64()),
+        // None has a property of another name: `additionalProperties` is false.
+        "properties" => value.as_object().is_none_or(|object| {
+            object.iter().all(|(name, value)| wanted.get(name).is_some_and(|schema| is_of(value, schema)))
+        }),
+        "required" => wanted
+            .as_array()
+            .expect("names")
+            .iter()
+            .all(|name| !value.is_object() || value.get(name.as_str().expect("a name")).is_some()),
+        "additionalProperties" => *wanted == false,
         other => panic!("the keyword {other}"),
     })
 }

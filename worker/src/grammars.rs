@@ -2,7 +2,6 @@
 //! meanwhile the submit that needs it is kept here, and nothing of it has begun.
 
 use crate::config::GRAMMARS_WAITING_MAX;
-use crate::inbox::WorkerInput;
 use crate::sessions::SessionId;
 use domain::session::Submit;
 use domain::{Choice, Epoch, Grammar, RequestId};
@@ -56,14 +55,19 @@ pub(crate) struct GrammarDesk {
 }
 
 impl Compiler {
-    /// Starts the thread. It ends when this is dropped. Errors: the operating system starts no thread.
-    pub fn start(worker: &str, grammars: Arc<Grammars>, input: WorkerInput) -> io::Result<Self> {
+    /// Starts the thread, which gives `tell` what comes of each grammar. It ends when this is dropped. Errors: the
+    /// operating system starts no thread.
+    pub fn start(
+        worker: &str,
+        grammars: Arc<Grammars>,
+        tell: impl Fn(CompiledFor) + Send + 'static,
+    ) -> io::Result<Self> {
         let (orders, taken) = sync_channel::<Order>(GRAMMARS_WAITING_MAX);
         let compiles = grammars.clone();
         threads::spawn(format!("{worker}-grammars"), move || {
             compiles.prepare();
             for Order { request, epoch, grammar } in taken {
-                input.compiled(CompiledFor { request, epoch, compiled: compiles.compile(&grammar) });
+                tell(CompiledFor { request, epoch, compiled: compiles.compile(&grammar) });
             }
         })?;
         Ok(Self { grammars, orders })

@@ -116,7 +116,9 @@ impl Worker {
         let waker = input.clone();
         device.set_waker(Box::new(move || waker.step_ended()));
         let machine = Machine::new(config, make_role(role), device, Box::new(agent))?.with_roles(role, make_role);
-        let compiler = grammars.map(|grammars| Compiler::start(&worker, grammars, input.clone())).transpose();
+        let tells = input.clone();
+        let start = |grammars| Compiler::start(&worker, grammars, move |compiled| tells.compiled(compiled));
+        let compiler = grammars.map(start).transpose();
         let compiler = compiler.map_err(|source| StartError::Thread { worker: worker.clone(), source })?;
         let machine = machine.with_grammars(compiler);
         let machine = tiers.into_iter().fold(machine, Machine::with_tier);

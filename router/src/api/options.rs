@@ -4,7 +4,7 @@ use super::fields::{Fields, sort, typed};
 use super::structure::{Asked, Structure, asked};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use crate::output::{Must, OutputParser, Tools};
+use crate::output::{Must, OutputForms, OutputParser, Tools, Wanted};
 use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
@@ -69,6 +69,12 @@ impl Output {
         }
     }
 
+    /// Returns which tools an answer has to call, and may.
+    fn wanted(&self) -> Wanted<'_> {
+        let (tools, must) = (self.tools.as_deref(), self.must.clone());
+        Wanted { tools, must, one_call: self.one_call, text: None }
+    }
+
     /// Begins to take the answer to `prompt` apart; `None`: all is text.
     pub(crate) fn parser(&self, prompt: &[Token], card: &ModelCard) -> Option<Box<dyn OutputParser>> {
         card.forms.parser(&prompt_end(prompt, card), self.tools.clone())
@@ -76,7 +82,7 @@ impl Output {
 }
 
 /// Returns the end of a prompt, which may say what its answer begins inside of.
-pub(super) fn prompt_end(prompt: &[Token], card: &ModelCard) -> String {
+fn prompt_end(prompt: &[Token], card: &ModelCard) -> String {
     let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
     card.tokenizer.decode(end, SpecialTokens::Shown)
 }
@@ -85,7 +91,13 @@ impl Options {
     /// Sets the grammar of the answers to `prompt`. `tools`: the field that tools are from. Errors: what the client has
     /// to fix.
     pub(crate) fn set_grammar(&mut self, tools: &str, prompt: &[Token], card: &ModelCard) -> Result<(), ApiError> {
-        self.grammar = asked(self.structure.as_ref(), (self.output.as_ref(), tools), prompt, card)?;
+        let none = OutputForms::default();
+        let (forms, wanted) = match &self.output {
+            Some(output) => (&card.forms, output.wanted()),
+            None => (&none, Wanted::default()),
+        };
+        let prompt = (&*prompt_end(prompt, card), tools);
+        self.grammar = asked(self.structure.as_ref(), wanted, forms, prompt, card)?;
         self.params.grammar = self.grammar.as_ref().map(|asked| asked.grammar.clone());
         Ok(())
     }

@@ -2,11 +2,10 @@
 //! some texts, or calls of tools. It becomes one grammar, which workers sample by.
 
 use super::fields::{Fields, typed};
-use super::options::{Output, prompt_end};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use crate::output::{Keeping, Must, NoMarker, OutputForms, Rules, Wanted};
-use domain::{Grammar, Token};
+use domain::Grammar;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -111,22 +110,19 @@ pub(crate) fn only(given: impl IntoIterator<Item = Option<Structure>>) -> Result
     }
 }
 
-/// Returns the grammar of the answers to `prompt`. `output`: what tells calls and reasoning from text, if anything does;
-/// `tools`: the field that the tools are from. `None`: an answer may be anything. Errors: what the client has to fix.
-pub(crate) fn asked(
+/// Returns the grammar of answers that call tools as `wanted` says, and whose text is of `structure`. `prompt`: the end of
+/// what they answer, and the field that the tools are from. `None`: an answer may be anything. Errors: what the client
+/// has to fix.
+pub(super) fn asked(
     structure: Option<&Structure>,
-    (output, tools): (Option<&Output>, &str),
-    prompt: &[Token],
+    mut wanted: Wanted<'_>,
+    forms: &OutputForms,
+    (prompt, tools): (&str, &str),
     card: &ModelCard,
 ) -> Result<Option<Asked>, ApiError> {
     let mut rules = Rules::new(&card.tokenizer);
-    let text = structure.map(|structure| structure.expression(&mut rules));
-    let none = OutputForms::default();
-    let (forms, mut wanted) = (output.map_or(&none, |_| &card.forms), Wanted { text, ..Wanted::default() });
-    if let Some(output) = output {
-        (wanted.tools, wanted.must, wanted.one_call) = (output.tools.as_deref(), output.must.clone(), output.one_call);
-    }
-    let start = forms.grammar(&mut rules, &prompt_end(prompt, card), &wanted).map_err(|NoMarker| {
+    wanted.text = structure.map(|structure| structure.expression(&mut rules));
+    let start = forms.grammar(&mut rules, prompt, &wanted).map_err(|NoMarker| {
         let message = format!(
             "'{tools}': 'strict' needs a 'tool_choice' that forces a call, since calls of '{}' begin with no marker.",
             card.name
