@@ -80,6 +80,8 @@ fn submit(assignment: Assignment) -> ToWorker {
         stop_tokens: vec![1, 2],
         min_tokens: 3,
         max_tokens: 64,
+        // The release knew none.
+        grammar: None,
     };
     ToWorker::Submit(Submit {
         request: REQUEST,

@@ -1,6 +1,6 @@
 use super::*;
 use domain::session::{Challenge, Hello, Holder, ModelShape, PeerAddress, PeerInfo, Role, RouterHello, Served};
-use domain::{Adapter, BlockHash, Phase, PhaseKind, TraceContext, Versions};
+use domain::{Adapter, BlockHash, GRAMMAR_BYTES_MAX, Phase, PhaseKind, TraceContext, Versions};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -52,11 +52,13 @@ prop_compose! {
         stop_tokens in vec(any::<u32>(), 0..4),
         min_tokens: u32,
         max_tokens in 1..=u32::MAX,
+        grammar in option::of("start: .{0,40}"),
     ) -> SamplingParams {
         let [temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty] = floats;
         SamplingParams {
             temperature, top_p, top_k, min_p, presence_penalty, frequency_penalty, repetition_penalty, logit_bias,
             logprobs, stop_tokens, min_tokens, max_tokens,
+            grammar: grammar.map(|text| Grammar::new(text).expect("it is short")),
         }
     }
 }
@@ -428,6 +430,10 @@ fn a_submit_without_work_is_refused() {
     assert_eq!(
         decode(params(|params| params.max_tokens = 0)),
         Err("Sampling.max_tokens is invalid: it is zero".into())
+    );
+    assert_eq!(
+        decode(params(|params| params.grammar = Some("a".repeat(GRAMMAR_BYTES_MAX + 1)))),
+        Err("Sampling.grammar is invalid: it is too long".into())
     );
 }
 

@@ -58,6 +58,7 @@ fn every_field_of_sampling_arrives() {
             stop_tokens: vec![7, 9],
             min_tokens: 2,
             max_tokens: 8,
+            grammar: None,
         },
     );
 }
