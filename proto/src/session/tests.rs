@@ -116,9 +116,10 @@ prop_compose! {
         context_tokens: u32,
         [vocab, layers, hidden] in any::<[u32; 3]>(),
         batch_invariant: bool,
+        grammars: bool,
     ) -> FromWorker {
         let shape = ModelShape { vocab, layers, hidden };
-        let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant };
+        let served = Served { weights, shape, layout, block_tokens, token_bytes, context_tokens, batch_invariant, grammars };
         FromWorker::Hello(Box::new(Hello { peer, served, proof }))
     }
 }
