@@ -130,8 +130,14 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_has_nothing_to_say_sends_comments() {
     const SECOND: Duration = Duration::from_secs(1);
-    let limits =
-        Limits { context_tokens: 512, common_context: 512, prompt_tokens_max: 512, prompts_max: 1, choices_max: 1 };
+    let limits = Limits {
+        context_tokens: 512,
+        common_context: 512,
+        prompt_tokens_max: 512,
+        prompts_max: 1,
+        choices_max: 1,
+        grammars: true,
+    };
     let body = br#"{ "model": "tiny-rust", "prompt": "a", "stream": true, "stop": " ruler" }"#;
     let ask = ask(&Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);

@@ -25,7 +25,7 @@ const FORMS: [(&str, &str); 9] = [
 const OUTPUTS: u64 = 12;
 /// Tokens of an output at most; one that is longer is not looked at.
 const TOKENS_MAX: usize = 400;
-const END: Token = 3;
+const END: Token = 0;
 
 fn tools(strict: bool) -> Arc<Tools> {
     let parameters = json!({
