@@ -198,7 +198,8 @@ impl Tokens {
         });
         // The library wants a token that ends an output. Which ones do is said by each request, so this one is behind
         // those of the model: it says in a mask that the output may end.
-        let end = [TokTrie::SPECIAL_TOKEN_MARKER].to_vec();
+        // It has a name of its own: the marker alone would begin every special token, and be allowed with each.
+        let end = [&[TokTrie::SPECIAL_TOKEN_MARKER], &b"end of the output"[..]].concat();
         let words: Vec<Vec<u8>> = spelled.chain([end]).collect();
         let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, vocab as u32), &words);
         let env: llguidance::toktrie::TokEnv = Arc::new(ApproximateTokEnv::new(trie));

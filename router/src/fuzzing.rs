@@ -7,8 +7,14 @@ use crate::output::checks::{CHAINS, check_grammar, parse, parser};
 
 /// Parses a body as that of each dialect. What is taken keeps within every limit.
 pub fn request(body: &[u8], card: &ModelCard) {
-    let limits =
-        Limits { context_tokens: 256, common_context: 128, prompt_tokens_max: 200, prompts_max: 4, choices_max: 8, grammars: true };
+    let limits = Limits {
+        context_tokens: 256,
+        common_context: 128,
+        prompt_tokens_max: 200,
+        prompts_max: 4,
+        choices_max: 8,
+        grammars: true,
+    };
     for dialect in ALL {
         let Ok(ask) = ask(dialect, body, card, &limits) else { continue };
         assert!((1..=limits.prompts_max).contains(&ask.prompts.len()), "{} prompts", ask.prompts.len());

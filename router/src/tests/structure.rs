@@ -46,7 +46,7 @@ async fn grammar(world: &mut World, path: &str, more: Value) -> Option<String> {
     http.post(path, &body(path, &more)).await;
     let submit = match tokio::time::timeout(std::time::Duration::from_secs(3), world.workers[0].submit()).await {
         Ok(submit) => submit,
-        Err(_) => panic!("{more}: {:?}", http.json().await.1),
+        Err(_) => panic!("{path} {more}: no submit came"),
     };
     world.workers[0].make(&submit, 0, &tokens("Yes"), End::stop()).await;
     let (head, answer) = http.json().await;
