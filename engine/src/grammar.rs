@@ -222,9 +222,9 @@ impl Tokens {
     }
 }
 
-/// Returns the part of a reason that is told: without what the library adds for its developers, and within a bound.
+/// Returns the part of a reason that is told: its first line, without the excerpt behind it, within a bound.
 fn told(reason: &str) -> String {
-    let reason = reason.split("\n<").next().unwrap_or(reason).trim();
+    let reason = reason.split('\n').next().unwrap_or(reason).trim();
     match reason.char_indices().find(|(at, _)| *at >= REASON_BYTES_MAX) {
         Some((at, _)) => format!("{} ...", &reason[..at]),
         None => reason.to_owned(),
