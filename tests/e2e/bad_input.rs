@@ -112,7 +112,7 @@ fn wrong_fields_are_refused_by_name() {
 fn what_is_no_request_is_refused() {
     let deep = format!(r#"{{"model":"tiny-rust","messages":{}"#, "[".repeat(100_000));
     let twice = r#"{"model":"tiny-rust","model":"tiny-rust","prompt":"Hi"}"#;
-    let bodies: [(&str, &[u8]); 12] = [
+    let bodies: [(&str, &[u8]); 11] = [
         ("nothing", b""),
         ("no JSON", b"hello"),
         ("half of it", br#"{"model": "tiny-rust", "mess"#),
@@ -121,7 +121,6 @@ fn what_is_no_request_is_refused() {
         ("null", b"null"),
         ("a number beyond all", br#"{"model":"tiny-rust","prompt":"Hi","seed":1e999}"#),
         ("invalid UTF-8", b"{\"model\": \"tiny-rust\", \"prompt\": \"\xff\xfe\"}"),
-        ("half a surrogate", br#"{"model":"tiny-rust","prompt":"\ud83e"}"#),
         ("zeros", &[0; 64]),
         ("a deep list", deep.as_bytes()),
         ("a field twice", twice.as_bytes()),
