@@ -1,0 +1,73 @@
+// OpenAI's client for Node, against the service at BATON_URL. CLIENTS is where its packages are.
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { test } from "node:test";
+
+const { BATON_URL, CLIENTS } = process.env;
+const OpenAI = createRequire(join(CLIENTS, "package.json"))("openai").default;
+// No retries: a refusal is to be seen, not to be smoothed over.
+const client = new OpenAI({ baseURL: `${BATON_URL}/v1`, apiKey: "unused", maxRetries: 0, timeout: 120_000 });
+const model = (await client.models.list()).data[0].id;
+const messages = [{ role: "user", content: "What is the capital of France? Answer in one sentence." }];
+const PARIS = "The capital of France is Paris.";
+
+const ask = (more) => client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 48, ...more });
+
+test("a chat, whole", async () => {
+  const answer = await ask();
+  const [choice] = answer.choices;
+  assert.deepEqual([choice.message.role, choice.message.content, choice.finish_reason], ["assistant", PARIS, "stop"]);
+  assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
+  assert.ok(answer._request_id);
+});
+
+test("a stream says the same, and its usage", async () => {
+  const chunks = [];
+  for await (const chunk of await ask({ stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+  assert.equal(chunks.map((chunk) => chunk.choices[0]?.delta.content ?? "").join(""), PARIS);
+  assert.deepEqual(chunks.at(-1).choices, []);
+  assert.equal(chunks.at(-1).usage.completion_tokens, (await ask()).usage.completion_tokens);
+});
+
+test("the helper for streams joins them", async () => {
+  const runner = client.chat.completions.stream({ model, messages, temperature: 0, max_tokens: 48 });
+  assert.equal((await runner.finalChatCompletion()).choices[0].message.content, PARIS);
+});
+
+test("a stream that is dropped harms no other", async () => {
+  const stream = await ask({ stream: true, max_tokens: 400, messages: [{ role: "user", content: "Tell me a long story." }] });
+  for await (const _ of stream) break;
+  assert.equal((await ask()).choices[0].message.content, PARIS);
+});
+
+test("a tool is called, and the helper runs it", async () => {
+  const calls = [];
+  const read_file = ({ path }) => {
+    calls.push(path);
+    return "Buy bread and milk.";
+  };
+  const parameters = { type: "object", properties: { path: { type: "string" } }, required: ["path"] };
+  const described = { name: "read_file", description: "Returns the text of a file.", parameters };
+  const runner = client.chat.completions.runTools({
+    model, temperature: 0, max_tokens: 48,
+    messages: [{ role: "user", content: "What does notes.txt say?" }],
+    tools: [{ type: "function", function: { ...described, function: read_file, parse: JSON.parse } }],
+  });
+  assert.match(await runner.finalContent(), /Buy bread and milk\./);
+  assert.deepEqual(calls, ["notes.txt"]);
+});
+
+test("a completion", async () => {
+  const answer = await client.completions.create({ model, prompt: "The capital of France is", temperature: 0, max_tokens: 4 });
+  assert.equal(answer.object, "text_completion");
+  assert.match(answer.choices[0].text, /Paris/);
+});
+
+test("errors have the client's classes", async () => {
+  await assert.rejects(ask({ model: "gpt-4" }), (error) => error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
+  await assert.rejects(ask({ temperature: 3 }), (error) => error instanceof OpenAI.BadRequestError && error.param === "temperature");
+  await assert.rejects(ask({ colour: "red" }), (error) => error instanceof OpenAI.BadRequestError && error.param === "colour");
+  await assert.rejects(ask({ model: "gpt-4", stream: true }), OpenAI.NotFoundError);
+});
