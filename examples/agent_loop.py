@@ -42,7 +42,7 @@ def run(call):
         return {**result, "content": str(error), "is_error": True}
 
 
-client = Anthropic(base_url=os.environ.get("BATON_URL", "http://127.0.0.1:8000"), api_key="unused")
+client = Anthropic(base_url=os.environ.get("LLM_URL", "http://127.0.0.1:8000"), api_key="unused")
 model = client.models.list().data[0].id
 messages = [{"role": "user", "content": " ".join(sys.argv[1:]) or "What does notes.txt say?"}]
 

@@ -5,7 +5,7 @@ import os
 
 from anthropic import Anthropic
 
-client = Anthropic(base_url=os.environ.get("BATON_URL", "http://127.0.0.1:8000"), api_key="unused")
+client = Anthropic(base_url=os.environ.get("LLM_URL", "http://127.0.0.1:8000"), api_key="unused")
 asked = {
     "model": client.models.list().data[0].id,
     "system": "You answer in one sentence.",

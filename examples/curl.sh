@@ -2,7 +2,7 @@
 # The model's name, a chat, the same as a stream, and the same in Anthropic's form.
 set -euo pipefail
 
-url=${BATON_URL:-http://127.0.0.1:8000}
+url=${LLM_URL:-http://127.0.0.1:8000}
 model=$(curl -fsS "$url/v1/models" | sed 's/.*"data":\[{"id":"\([^"]*\)".*/\1/')
 messages='[{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]'
 

@@ -8,7 +8,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_openai import ChatOpenAI
 from openai import OpenAI
 
-served = {"base_url": os.environ.get("BATON_URL", "http://127.0.0.1:8000") + "/v1", "api_key": "unused"}
+served = {"base_url": os.environ.get("LLM_URL", "http://127.0.0.1:8000") + "/v1", "api_key": "unused"}
 model = OpenAI(**served).models.list().data[0].id
 prompt = ChatPromptTemplate([("system", "You answer in one sentence."), ("user", "What is the capital of {country}?")])
 chain = prompt | ChatOpenAI(model=model, temperature=0, max_tokens=64, **served) | StrOutputParser()

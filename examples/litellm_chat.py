@@ -6,7 +6,7 @@ import os
 import litellm
 from openai import OpenAI
 
-url = os.environ.get("BATON_URL", "http://127.0.0.1:8000") + "/v1"
+url = os.environ.get("LLM_URL", "http://127.0.0.1:8000") + "/v1"
 asked = {
     "model": "openai/" + OpenAI(base_url=url, api_key="unused").models.list().data[0].id,
     "api_base": url,

@@ -3,7 +3,7 @@
 
 import OpenAI from "openai";
 
-const url = process.env.BATON_URL ?? "http://127.0.0.1:8000";
+const url = process.env.LLM_URL ?? "http://127.0.0.1:8000";
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused" });
 const model = (await client.models.list()).data[0].id;
 const messages = [{ role: "user", content: "What is the capital of France? Answer in one sentence." }];

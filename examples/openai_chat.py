@@ -5,7 +5,7 @@ import os
 
 from openai import OpenAI
 
-client = OpenAI(base_url=os.environ.get("BATON_URL", "http://127.0.0.1:8000") + "/v1", api_key="unused")
+client = OpenAI(base_url=os.environ.get("LLM_URL", "http://127.0.0.1:8000") + "/v1", api_key="unused")
 model = client.models.list().data[0].id
 messages = [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}]
 

@@ -4,7 +4,7 @@
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, streamText } from "ai";
 
-const url = process.env.BATON_URL ?? "http://127.0.0.1:8000";
+const url = process.env.LLM_URL ?? "http://127.0.0.1:8000";
 const { data } = await (await fetch(`${url}/v1/models`)).json();
 const baton = createOpenAICompatible({ name: "baton", baseURL: `${url}/v1`, includeUsage: true });
 const asked = { model: baton(data[0].id), temperature: 0, maxOutputTokens: 64 };

@@ -25,18 +25,18 @@ export PYTHONDONTWRITEBYTECODE=1
 server="" status=0
 trap '[ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true' EXIT
 
-# serve NAME MODEL [ARGUMENT...]: starts a service with the log NAME.log, and sets server, log, BATON_URL and BATON_OPS.
+# serve NAME MODEL [ARGUMENT...]: starts a service with the log NAME.log, and sets server, log, url and ops.
 serve() {
     log="$target/conformance/$1.log"
     # There before anybody looks into it: the shell opens it for the service after it has gone on.
     : >"$log"
     BATON_MODEL__PATH="$2" "$baton" serve --listen 127.0.0.1:0 "${@:3}" >"$log" 2>&1 &
     server=$!
-    export BATON_URL="" BATON_OPS=""
+    url="" ops=""
     for ((waited_ds = 0; waited_ds < wait_s * 10; waited_ds++)); do
-        BATON_URL="$(sed -n 's/.*listening on \(http:\/\/[0-9.:]*\).*/\1/p' "$log" | head -n 1)"
-        BATON_OPS="$(sed -n 's/^ *ops *http:\/\/\([0-9.:]*\).*/\1/p' "$log" | head -n 1)"
-        if [ -n "$BATON_URL" ] && [ -n "$BATON_OPS" ]; then return; fi
+        url="$(sed -n 's/.*listening on \(http:\/\/[0-9.:]*\).*/\1/p' "$log" | head -n 1)"
+        ops="$(sed -n 's/^ *ops *http:\/\/\([0-9.:]*\).*/\1/p' "$log" | head -n 1)"
+        if [ -n "$url" ] && [ -n "$ops" ]; then return; fi
         if ! kill -0 "$server" 2>/dev/null; then
             echo "conformance: the service ended before it listened:" >&2
             cat "$log" >&2
@@ -65,7 +65,7 @@ stop() {
 }
 
 serve serve "$root/models/tiny-rust" "$@"
-BATON_BINARY="$baton" BATON_TEST_MODEL="$root/models/tiny-rust" \
+BATON_URL="$url" BATON_OPS="$ops" BATON_BINARY="$baton" BATON_TEST_MODEL="$root/models/tiny-rust" \
     passes "$venv/bin/python" -m unittest discover --start-directory "$here" --verbose
 stop
 
@@ -90,6 +90,7 @@ esac
 taught="$target/conformance/chat.gguf"
 "$venv/bin/python" "$here/clients/teach_tools.py" "$(cd "$root" && realpath "$chat_model")" "$taught"
 serve clients "$taught" "$@"
+export LLM_URL="$url"
 passes "$venv/bin/python" -m unittest discover --start-directory "$here/clients" --verbose
 if [ -n "${CLIENTS:-}" ]; then
     passes node --test --test-reporter=spec "$here/clients/openai.test.mjs"

@@ -1,14 +1,14 @@
-// OpenAI's client for Node, against the service at BATON_URL. CLIENTS is where its packages are.
+// OpenAI's client for Node, against the service at LLM_URL. CLIENTS is where its packages are.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { test } from "node:test";
 
-const { BATON_URL, CLIENTS } = process.env;
+const { LLM_URL, CLIENTS } = process.env;
 const OpenAI = createRequire(join(CLIENTS, "package.json"))("openai").default;
 // No retries: a refusal is to be seen, not to be smoothed over.
-const client = new OpenAI({ baseURL: `${BATON_URL}/v1`, apiKey: "unused", maxRetries: 0, timeout: 120_000 });
+const client = new OpenAI({ baseURL: `${LLM_URL}/v1`, apiKey: "unused", maxRetries: 0, timeout: 120_000 });
 const model = (await client.models.list()).data[0].id;
 const messages = [{ role: "user", content: "What is the capital of France? Answer in one sentence." }];
 const PARIS = "The capital of France is Paris.";

@@ -1,11 +1,11 @@
-"""What the tests of clients share: the service at BATON_URL, its model, and what is asked."""
+"""What the tests of clients share: the service at LLM_URL, its model, and what is asked."""
 
 import json
 import os
 import unittest
 import urllib.request
 
-URL = os.environ["BATON_URL"]
+URL = os.environ["LLM_URL"]
 PATIENCE_S = 120.0
 # What an answer may be at most, in tokens. The answers here end by themselves before.
 TOKENS_MAX = 48

@@ -82,8 +82,8 @@ class Examples(Case):
         """What Open WebUI asks for first is there; it is not run itself."""
         service = yaml.safe_load((EXAMPLES / "open-webui.yaml").read_text())["services"]["open-webui"]
         base = service["environment"]["OPENAI_API_BASE_URL"]
-        self.assertTrue(base.startswith("${BATON_URL:-http://127.0.0.1:8000}"), base)
-        path = base.removeprefix("${BATON_URL:-http://127.0.0.1:8000}")
+        self.assertTrue(base.startswith("${LLM_URL:-http://127.0.0.1:8000}"), base)
+        path = base.removeprefix("${LLM_URL:-http://127.0.0.1:8000}")
         self.assertEqual(call(path + "/models")["data"][0]["id"], self.model)
 
     def test_every_example_is_run_and_listed(self):
