@@ -47,7 +47,8 @@ model = client.models.list().data[0].id
 messages = [{"role": "user", "content": " ".join(sys.argv[1:]) or "What does notes.txt say?"}]
 
 for _ in range(TURNS_MAX):
-    answer = client.messages.create(model=model, max_tokens=512, tools=TOOLS, messages=messages)
+    limits = {"max_tokens": 512, "extra_body": {"temperature": 0}}
+    answer = client.messages.create(model=model, tools=TOOLS, messages=messages, **limits)
     for block in answer.content:
         print(block.text if block.type == "text" else f"[{block.type}] {getattr(block, 'input', '')}")
     if answer.stop_reason != "tool_use":

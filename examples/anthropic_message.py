@@ -11,12 +11,14 @@ asked = {
     "system": "You answer in one sentence.",
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
 }
+# This client has no argument for the temperature.
+limits = {"max_tokens": 64, "extra_body": {"temperature": 0}}
 print("tokens of the prompt:", client.messages.count_tokens(**asked).input_tokens)
 
-answer = client.messages.create(**asked, max_tokens=64)
+answer = client.messages.create(**asked, **limits)
 print(answer.content[0].text, f"({answer.stop_reason})")
 
-with client.messages.stream(**asked, max_tokens=64) as stream:
+with client.messages.stream(**asked, **limits) as stream:
     for text in stream.text_stream:
         print(text, end="", flush=True)
 print()

@@ -17,6 +17,8 @@ class LangChain(Case):
         cls.chat = ChatOpenAI(
             base_url=URL + "/v1", api_key="unused", model=cls.model, temperature=0, max_tokens=TOKENS_MAX,
             max_retries=0, timeout=PATIENCE_S,
+            # Not asked for by default where the address is not OpenAI's.
+            stream_usage=True,
         )
 
     def test_a_chain(self):

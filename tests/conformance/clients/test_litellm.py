@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 # The prices of models are read from the package, not from the network.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
@@ -14,6 +15,13 @@ TOOL = {"type": "function", "function": READ_FILE}
 
 
 class LiteLlm(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        litellm.suppress_debug_info = True
+        # About types of its own.
+        warnings.filterwarnings("ignore", module="pydantic")
+
     def ways(self):
         """Returns what names the service, by the API that LiteLLM is to speak."""
         return {
@@ -22,35 +30,40 @@ class LiteLlm(Case):
             "anthropic": {"model": f"anthropic/{self.model}", "api_base": URL},
         }
 
-    def each(self, **more):
-        """Yields an answer for each way."""
+    def each(self, check, **more):
+        """Checks an answer for each way."""
         common = {
             "api_key": "unused", "messages": MESSAGES, "temperature": 0, "max_tokens": TOKENS_MAX, "max_retries": 0,
             "timeout": PATIENCE_S,
         }
         for name, way in self.ways().items():
             with self.subTest(way=name):
-                yield litellm.completion(**{**common, **way, **more})
+                check(litellm.completion(**{**common, **way, **more}))
 
     def test_whole(self):
-        for answer in self.each():
+        def check(answer):
             choice = answer.choices[0]
             self.assertEqual((choice.message.content, choice.finish_reason), (PARIS, "stop"))
             self.assertGreater(answer.usage.prompt_tokens, 0)
 
+        self.each(check)
+
     def test_streams(self):
-        for answer in self.each(stream=True):
+        def check(answer):
             chunks = list(answer)
             self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), PARIS)
             self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason], ["stop"])
 
+        self.each(check, stream=True)
+
     def test_a_tool_is_called(self):
-        asked = [{"role": "user", "content": FILE_QUESTION}]
-        for answer in self.each(messages=asked, tools=[TOOL]):
+        def check(answer):
             choice = answer.choices[0]
             (call,) = choice.message.tool_calls
             self.assertEqual((choice.finish_reason, call.function.name), ("tool_calls", "read_file"))
             self.assertEqual(json.loads(call.function.arguments), {"path": "notes.txt"})
+
+        self.each(check, messages=[{"role": "user", "content": FILE_QUESTION}], tools=[TOOL])
 
     def test_an_unknown_model_is_not_found(self):
         for name, way in self.ways().items():
