@@ -93,6 +93,6 @@ serve clients "$taught" "$@"
 export LLM_URL="$url"
 passes "$venv/bin/python" -m unittest discover --start-directory "$here/clients" --verbose
 if [ -n "${CLIENTS:-}" ]; then
-    passes node --test --test-reporter=spec "$here/clients/openai.test.mjs"
+    passes node --test --test-reporter=spec "$here"/clients/*.test.mjs
 fi
 stop

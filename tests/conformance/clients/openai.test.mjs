@@ -42,21 +42,17 @@ test("a stream that is dropped harms no other", async () => {
   assert.equal((await ask()).choices[0].message.content, PARIS);
 });
 
-test("a tool is called, and the helper runs it", async () => {
-  const calls = [];
-  const read_file = ({ path }) => {
-    calls.push(path);
-    return "Buy bread and milk.";
-  };
+test("a tool is called and answered", async () => {
   const parameters = { type: "object", properties: { path: { type: "string" } }, required: ["path"] };
-  const described = { name: "read_file", description: "Returns the text of a file.", parameters };
-  const runner = client.chat.completions.runTools({
-    model, temperature: 0, max_tokens: 48,
-    messages: [{ role: "user", content: "What does notes.txt say?" }],
-    tools: [{ type: "function", function: { ...described, function: read_file, parse: JSON.parse } }],
-  });
-  assert.match(await runner.finalContent(), /Buy bread and milk\./);
-  assert.deepEqual(calls, ["notes.txt"]);
+  const tools = [{ type: "function", function: { name: "read_file", description: "Returns the text of a file.", parameters } }];
+  const asked = [{ role: "user", content: "What does notes.txt say?" }];
+  const called = (await ask({ messages: asked, tools })).choices[0];
+  assert.equal(called.finish_reason, "tool_calls");
+  const [call] = called.message.tool_calls;
+  assert.deepEqual([call.function.name, JSON.parse(call.function.arguments)], ["read_file", { path: "notes.txt" }]);
+  const result = { role: "tool", tool_call_id: call.id, content: "Buy bread and milk." };
+  const answer = await ask({ messages: [...asked, called.message, result], tools });
+  assert.match(answer.choices[0].message.content, /Buy bread and milk\./);
 });
 
 test("a completion", async () => {

@@ -123,6 +123,25 @@ class Tools(Messages):
         self.assertEqual(answer.stop_reason, "end_turn")
         self.assertIn(FILE_TEXT, answer.content[0].text)
 
+    def test_the_runner_of_tools(self):
+        paths = []
+
+        @anthropic.beta_tool
+        def read_file(path: str) -> str:
+            """Returns the text of a file.
+
+            Args:
+                path: Which file.
+            """
+            paths.append(path)
+            return FILE_TEXT
+
+        # Without it, the runner leaves the history to the service, which Baton does not keep.
+        told = self.arguments(messages=ASKED, tools=[read_file], thread=False)
+        answer = self.client.beta.messages.tool_runner(**told).until_done()
+        self.assertIn(FILE_TEXT, answer.content[0].text)
+        self.assertEqual(paths, ["notes.txt"])
+
     def test_a_stream_calls_the_same(self):
         whole, (streamed, _) = self.ask(messages=ASKED, tools=[TOOL]), self.stream(messages=ASKED, tools=[TOOL])
         self.check_same(whole, streamed)
@@ -140,6 +159,16 @@ class Tools(Messages):
     def test_no_call_where_none_is_allowed(self):
         answer = self.ask(messages=ASKED, tools=[TOOL], tool_choice={"type": "none"})
         self.assertEqual([block.type for block in answer.content], ["text"])
+
+
+class Models(Messages):
+    def test_the_list_has_the_model(self):
+        self.assertEqual([model.id for model in self.client.models.list()], [self.model])
+        self.assertEqual(self.client.models.retrieve(self.model).id, self.model)
+
+    def test_an_unknown_one_is_not_found(self):
+        with self.assertRaises(anthropic.NotFoundError):
+            self.client.models.retrieve("claude")
 
 
 class Counts(Messages):

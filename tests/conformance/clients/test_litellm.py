@@ -9,7 +9,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm
 
-from served import FILE_QUESTION, MESSAGES, PARIS, PATIENCE_S, READ_FILE, TOKENS_MAX, URL, Case
+from served import FILE_QUESTION, FILE_TEXT, MESSAGES, PARIS, PATIENCE_S, READ_FILE, TOKENS_MAX, URL, Case
 
 TOOL = {"type": "function", "function": READ_FILE}
 
@@ -30,18 +30,22 @@ class LiteLlm(Case):
             "anthropic": {"model": f"anthropic/{self.model}", "api_base": URL},
         }
 
-    def each(self, check, **more):
-        """Checks an answer for each way."""
+    def ask(self, way, **more):
         common = {
             "api_key": "unused", "messages": MESSAGES, "temperature": 0, "max_tokens": TOKENS_MAX, "max_retries": 0,
             "timeout": PATIENCE_S,
         }
+        return litellm.completion(**{**common, **way, **more})
+
+    def each(self, check):
+        """Checks each way."""
         for name, way in self.ways().items():
             with self.subTest(way=name):
-                check(litellm.completion(**{**common, **way, **more}))
+                check(way)
 
     def test_whole(self):
-        def check(answer):
+        def check(way):
+            answer = self.ask(way)
             choice = answer.choices[0]
             self.assertEqual((choice.message.content, choice.finish_reason), (PARIS, "stop"))
             self.assertGreater(answer.usage.prompt_tokens, 0)
@@ -49,24 +53,37 @@ class LiteLlm(Case):
         self.each(check)
 
     def test_streams(self):
-        def check(answer):
-            chunks = list(answer)
+        def check(way):
+            chunks = list(self.ask(way, stream=True))
             self.assertEqual("".join(chunk.choices[0].delta.content or "" for chunk in chunks), PARIS)
             self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason], ["stop"])
 
-        self.each(check, stream=True)
+        self.each(check)
 
-    def test_a_tool_is_called(self):
-        def check(answer):
-            choice = answer.choices[0]
-            (call,) = choice.message.tool_calls
-            self.assertEqual((choice.finish_reason, call.function.name), ("tool_calls", "read_file"))
+    def test_a_tool_is_called_and_answered(self):
+        asked = [{"role": "user", "content": FILE_QUESTION}]
+
+        def check(way):
+            called = self.ask(way, messages=asked, tools=[TOOL]).choices[0]
+            (call,) = called.message.tool_calls
+            self.assertEqual((called.finish_reason, call.function.name), ("tool_calls", "read_file"))
             self.assertEqual(json.loads(call.function.arguments), {"path": "notes.txt"})
+            chunks = list(self.ask(way, messages=asked, tools=[TOOL], stream=True))
+            (streamed,) = litellm.stream_chunk_builder(chunks).choices[0].message.tool_calls
+            self.assertEqual(streamed.function, call.function)
+            result = {"role": "tool", "tool_call_id": call.id, "content": FILE_TEXT}
+            answer = self.ask(way, messages=[*asked, called.message, result], tools=[TOOL])
+            self.assertIn(FILE_TEXT, answer.choices[0].message.content)
 
-        self.each(check, messages=[{"role": "user", "content": FILE_QUESTION}], tools=[TOOL])
+        self.each(check)
 
-    def test_an_unknown_model_is_not_found(self):
-        for name, way in self.ways().items():
-            with self.subTest(way=name), self.assertRaises(litellm.NotFoundError):
-                unknown = way | {"model": way["model"].replace(self.model, "gpt-4")}
-                litellm.completion(**unknown, api_key="unused", messages=MESSAGES, max_tokens=1, max_retries=0)
+    def test_errors_have_its_classes(self):
+        def check(way):
+            with self.assertRaises(litellm.ContextWindowExceededError):
+                self.ask(way, max_tokens=10_000_000)
+            with self.assertRaises(litellm.BadRequestError):
+                self.ask(way, temperature=5)
+            with self.assertRaises(litellm.NotFoundError):
+                self.ask(way, model=way["model"].replace(self.model, "gpt-4"))
+
+        self.each(check)
