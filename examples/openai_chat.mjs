@@ -12,7 +12,8 @@ const answer = await client.chat.completions.create({ model, messages, temperatu
 console.log(answer.choices[0].message.content);
 
 messages.push(answer.choices[0].message, { role: "user", content: "Name three fruits." });
-for await (const chunk of await client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 64, stream: true })) {
+const stream = await client.chat.completions.create({ model, messages, temperature: 0, max_tokens: 64, stream: true });
+for await (const chunk of stream) {
   process.stdout.write(chunk.choices[0].delta.content ?? "");
 }
 console.log();

@@ -9,7 +9,8 @@ const { data } = await (await fetch(`${url}/v1/models`)).json();
 const baton = createOpenAICompatible({ name: "baton", baseURL: `${url}/v1`, includeUsage: true });
 const asked = { model: baton(data[0].id), temperature: 0, maxOutputTokens: 64 };
 
-const { text, usage } = await generateText({ ...asked, prompt: "What is the capital of France? Answer in one sentence." });
+const prompt = "What is the capital of France? Answer in one sentence.";
+const { text, usage } = await generateText({ ...asked, prompt });
 console.log(text, `(${usage.inputTokens} tokens in, ${usage.outputTokens} out)`);
 
 for await (const piece of streamText({ ...asked, prompt: "Name three fruits." }).textStream) {

@@ -21,9 +21,8 @@ class Messages(Case):
         cls.client.close()
 
     def arguments(self, **more):
-        return {
-            "model": self.model, "messages": MESSAGES, "max_tokens": TOKENS_MAX, "extra_body": {"temperature": 0}, **more,
-        }
+        asked = {"model": self.model, "messages": MESSAGES, "max_tokens": TOKENS_MAX}
+        return {**asked, "extra_body": {"temperature": 0}, **more}
 
     def ask(self, **more):
         return self.client.messages.create(**self.arguments(**more))

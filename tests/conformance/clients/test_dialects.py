@@ -25,7 +25,8 @@ class Dialects(Case):
         answer = call("/v1/chat/completions", body)
         choice, usage = answer["choices"][0], answer["usage"]
         ends = {"stop": "end_turn", "length": "max_tokens"}
-        return choice["message"]["content"], ends[choice["finish_reason"]], usage["prompt_tokens"], usage["completion_tokens"]
+        end = ends[choice["finish_reason"]]
+        return choice["message"]["content"], end, usage["prompt_tokens"], usage["completion_tokens"]
 
     def message(self, messages):
         answer = call("/v1/messages", {"model": self.model, "messages": messages, "system": SYSTEM, **LIMITS})
@@ -57,7 +58,7 @@ class Dialects(Case):
     def test_the_same_call_of_a_tool(self):
         asked = {"model": self.model, "messages": [{"role": "user", "content": FILE_QUESTION}], **LIMITS}
         chat = call("/v1/chat/completions", {**asked, "tools": [{"type": "function", "function": READ_FILE}]})
-        tool = {"name": READ_FILE["name"], "description": READ_FILE["description"], "input_schema": READ_FILE["parameters"]}
+        tool = {"name": "read_file", "description": READ_FILE["description"], "input_schema": READ_FILE["parameters"]}
         message = call("/v1/messages", {**asked, "tools": [tool]})
         (called,) = chat["choices"][0]["message"]["tool_calls"]
         (used,) = message["content"]
