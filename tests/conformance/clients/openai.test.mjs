@@ -37,14 +37,16 @@ test("the helper for streams joins them", async () => {
 });
 
 test("a stream that is dropped harms no other", async () => {
-  const stream = await ask({ stream: true, max_tokens: 400, messages: [{ role: "user", content: "Tell me a long story." }] });
+  const story = [{ role: "user", content: "Tell me a long story." }];
+  const stream = await ask({ stream: true, max_tokens: 400, messages: story });
   for await (const _ of stream) break;
   assert.equal((await ask()).choices[0].message.content, PARIS);
 });
 
 test("a tool is called and answered", async () => {
   const parameters = { type: "object", properties: { path: { type: "string" } }, required: ["path"] };
-  const tools = [{ type: "function", function: { name: "read_file", description: "Returns the text of a file.", parameters } }];
+  const read_file = { name: "read_file", description: "Returns the text of a file.", parameters };
+  const tools = [{ type: "function", function: read_file }];
   const asked = [{ role: "user", content: "What does notes.txt say?" }];
   const called = (await ask({ messages: asked, tools })).choices[0];
   assert.equal(called.finish_reason, "tool_calls");
@@ -56,14 +58,17 @@ test("a tool is called and answered", async () => {
 });
 
 test("a completion", async () => {
-  const answer = await client.completions.create({ model, prompt: "The capital of France is", temperature: 0, max_tokens: 4 });
+  const prompt = "The capital of France is";
+  const answer = await client.completions.create({ model, prompt, temperature: 0, max_tokens: 4 });
   assert.equal(answer.object, "text_completion");
   assert.match(answer.choices[0].text, /Paris/);
 });
 
 test("errors have the client's classes", async () => {
-  await assert.rejects(ask({ model: "gpt-4" }), (error) => error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
-  await assert.rejects(ask({ temperature: 3 }), (error) => error instanceof OpenAI.BadRequestError && error.param === "temperature");
-  await assert.rejects(ask({ colour: "red" }), (error) => error instanceof OpenAI.BadRequestError && error.param === "colour");
-  await assert.rejects(ask({ model: "gpt-4", stream: true }), OpenAI.NotFoundError);
+  const check = (more, kind, param) =>
+    assert.rejects(ask(more), (error) => error instanceof kind && error.param === param && error.requestID);
+  await check({ model: "gpt-4" }, OpenAI.NotFoundError, "model");
+  await check({ model: "gpt-4", stream: true }, OpenAI.NotFoundError, "model");
+  await check({ temperature: 3 }, OpenAI.BadRequestError, "temperature");
+  await check({ colour: "red" }, OpenAI.BadRequestError, "colour");
 });
