@@ -66,7 +66,7 @@ test("a completion", async () => {
 
 test("errors have the client's classes", async () => {
   const check = (more, kind, param) =>
-    assert.rejects(ask(more), (error) => error instanceof kind && error.param === param && error.requestID);
+    assert.rejects(ask(more), (error) => error instanceof kind && error.param === param && Boolean(error.requestID));
   await check({ model: "gpt-4" }, OpenAI.NotFoundError, "model");
   await check({ model: "gpt-4", stream: true }, OpenAI.NotFoundError, "model");
   await check({ temperature: 3 }, OpenAI.BadRequestError, "temperature");
