@@ -118,8 +118,8 @@ test-doc: ## the examples in the documentation
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --doc --quiet
 
-test-conformance: build-tests ## real clients against the binary
-	@scripts/install-tools python
+test-conformance: build-tests ## real clients, and each of the examples, against the binary
+	@scripts/install-tools python model
 	tests/conformance/run.sh $(BINARY)
 
 test-kubernetes: build-tests ## the Helm chart, its rendered presets and the container's root file system, against tools and the binary; the last takes root
