@@ -14,15 +14,16 @@ mod quantity;
 mod tree;
 
 pub(crate) use changeable::{CHANGEABLE, Part, changeable};
-pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN};
+pub(crate) use check::{NAME_BYTES_MAX, SECRET_BYTES_MIN, origins};
 pub(crate) use flags::Flags;
+pub(crate) use hidden::Hidden;
 pub(crate) use layers::{ConfigError, Difference, Loaded, load, operator_key};
 pub(crate) use quantity::{Bytes, BytesOrAuto};
 #[cfg(test)]
 pub(crate) use tree::KEYS;
 pub(crate) use tree::{
     Admin, Cluster, Config, Device, DiscoveryEtcd, DiscoveryKind, DiscoveryKubernetes, EncodeKv, Kernels, Pinning,
-    SECTIONS, TlsSettings, Wanted,
+    Router, SECTIONS, TlsSettings, Wanted,
 };
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod config;
 pub mod detokenizer;
 mod gguf;
+pub mod prompt;
 pub mod stop;
 pub mod template;
 mod token_bytes;
@@ -12,6 +13,7 @@ pub mod tokenizer;
 
 pub use config::TextConfigError;
 pub use detokenizer::{Detokenizer, SpecialTokens};
+pub use prompt::{PromptError, WrittenSpecials, encode_chat};
 pub use stop::{StopStrings, Watched};
 pub use template::{ChatTemplate, InvalidTemplate, PromptEnd, TemplateError};
 pub use token_bytes::DecoderError;

@@ -18,7 +18,7 @@ pub use seeds::seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     ("config", targets::config),
     ("control", targets::control),
     ("control_ends", targets::control_ends),
@@ -29,6 +29,7 @@ pub const TARGETS: [Target; 22] = [
     ("handoff", targets::handoff),
     ("kubernetes", targets::kubernetes),
     ("metadata", targets::metadata),
+    ("output", targets::output),
     ("rdma_exchange", targets::rdma_exchange),
     ("rdma_owner", targets::rdma_owner),
     ("rdma_reader", targets::rdma_reader),

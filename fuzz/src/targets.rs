@@ -6,7 +6,7 @@ use engine::checkpoint::gguf::GgufFile;
 use engine::checkpoint::{Checkpoint, Quantisation};
 use engine::models::config::Config;
 use engine::models::read_spec;
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use kv_manager::tiers::header::RecordHeader;
 use kv_manager::tiers::log;
 use router::ModelCard;
@@ -83,12 +83,19 @@ pub fn request(bytes: &[u8]) {
             created: 0,
             tokenizer: Tokenizer::open(model).expect("the bundled tokenizer"),
             template: ChatTemplate::open(model).expect("the bundled template"),
+            forms: router::OutputForms::of("hermes", "think", None).expect("they are known"),
+            specials: WrittenSpecials::Text,
             sampling: domain::SamplingParams::default(),
             eos: vec![0],
             shape: ModelShape { vocab: 400, layers: 2, hidden: 64 },
         }
     });
     router::fuzzing::request(bytes, &CARD);
+}
+
+/// What models write: calls of tools and reasoning, in every form.
+pub fn output(bytes: &[u8]) {
+    router::fuzzing::output(bytes);
 }
 
 /// What workers say of themselves in a directory.

@@ -75,6 +75,6 @@ macro_rules! targets {
 }
 
 targets! {
-    config control control_ends disk_log entry etcd gguf handoff kubernetes metadata rdma_exchange rdma_owner rdma_reader
-    record_header request safetensors session slab tcp_owner tcp_reader tcp_wire trace
+    config control control_ends disk_log entry etcd gguf handoff kubernetes metadata output rdma_exchange rdma_owner
+    rdma_reader record_header request safetensors session slab tcp_owner tcp_reader tcp_wire trace
 }

@@ -9,4 +9,4 @@ mod ring;
 mod tests;
 
 pub use file::{KeyEntry, KeyFile, KeyFileError, KeyHash, new_key};
-pub use ring::{Admission, Key, KeyError, Keys, LimitReached};
+pub use ring::{Admission, Key, KeyError, Keys, LimitReached, RATE_HEADERS};

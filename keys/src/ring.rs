@@ -5,7 +5,7 @@ use super::meter::{Limit, Meter, Rate, Reached};
 use domain::Time;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::fs;
 use std::future::pending;
@@ -16,11 +16,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+/// Shows a key in place of `Authorization`, as Anthropic's clients do.
+static API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
 /// How often the file is looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
 
-/// Headers by which clients learn what is left, as OpenAI's clients know them.
-static RATE_HEADERS: [[HeaderName; 3]; 2] = [
+/// Headers by which clients learn what is left of requests and of tokens, as OpenAI's clients know them: the limit,
+/// what remains, and when it is full again.
+pub static RATE_HEADERS: [[HeaderName; 3]; 2] = [
     [
         HeaderName::from_static("x-ratelimit-limit-requests"),
         HeaderName::from_static("x-ratelimit-remaining-requests"),
@@ -39,7 +43,10 @@ pub struct Keys(Option<Arc<Ring>>);
 
 #[derive(Debug)]
 struct Ring {
-    path: PathBuf,
+    /// The file, if there is one.
+    path: Option<PathBuf>,
+    /// Keys that are known whatever the file says.
+    fixed: Vec<KeyEntry>,
     known: RwLock<HashMap<KeyHash, Key>>,
     /// The beginning of the time that meters count.
     began: Instant,
@@ -68,7 +75,7 @@ pub struct Admission(Option<Key>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
     /// It shows no key.
-    #[error("no key is shown: send the header 'Authorization: Bearer KEY'")]
+    #[error("no key is shown: send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'")]
     Missing,
     /// It shows one that is not known, or not any more.
     #[error("the key is not known here, or was revoked")]
@@ -95,23 +102,40 @@ pub(super) type Version = (i64, i64, u64, u64);
 impl Keys {
     /// Reads the keys in a file, which are read again when it changes. Errors: [`KeyFileError`].
     pub fn open(path: &Path) -> Result<Self, KeyFileError> {
-        let ring = Ring { path: path.to_owned(), known: RwLock::default(), began: Instant::now() };
-        ring.take(KeyFile::read(path)?);
+        Self::new(Some(path), [])
+    }
+
+    /// Reads the keys in a file, if there is one, and adds `fixed` ones: they may ask all models, have no limits, and
+    /// are of the tenant of clients without keys. Without any of both, everybody may ask. Errors: [`KeyFileError`].
+    pub fn new<'a>(path: Option<&Path>, fixed: impl IntoIterator<Item = &'a str>) -> Result<Self, KeyFileError> {
+        let fixed: Vec<KeyEntry> =
+            fixed.into_iter().map(|key| KeyEntry::new(KeyHash::of(key), String::new())).collect();
+        if path.is_none() && fixed.is_empty() {
+            return Ok(Self::default());
+        }
+        let file = path.map(KeyFile::read).transpose()?.unwrap_or_default();
+        let ring = Ring { path: path.map(Path::to_owned), fixed, known: RwLock::default(), began: Instant::now() };
+        ring.take(file);
         Ok(Self(Some(Arc::new(ring))))
     }
 
-    /// Finds the key that a request shows; `None`: none is needed. Errors: it shows none, or none that is known.
+    /// Finds the key that a request shows in `Authorization` or in `x-api-key`; `None`: none is needed. Errors: it
+    /// shows none, or none that is known.
     pub fn find(&self, headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
         let Some(ring) = &self.0 else { return Ok(None) };
-        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
-        let shown = shown.ok_or(KeyError::Missing)?;
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let plain = text(&API_KEY).map(str::trim).filter(|key| !key.is_empty());
+        let mut shown = text(&AUTHORIZATION).and_then(bearer).into_iter().chain(plain).peekable();
+        shown.peek().ok_or(KeyError::Missing)?;
         let known = ring.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(&KeyHash::of(shown)).cloned().map(Some).ok_or(KeyError::Unknown)
+        shown.find_map(|key| known.get(&KeyHash::of(key)).cloned()).map(Some).ok_or(KeyError::Unknown)
     }
 
     /// Reads the file whenever it changes, until dropped. A file that cannot be read changes nothing, and is told once.
     pub async fn follow(&self) -> Infallible {
-        let Some(ring) = &self.0 else { return pending().await };
+        let Some((ring, path)) = self.0.as_ref().and_then(|ring| Some((ring, ring.path.as_ref()?))) else {
+            return pending().await;
+        };
         let mut ticks = interval(RELOAD_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What was read at the start may be older than what is there now.
@@ -119,7 +143,7 @@ impl Keys {
         loop {
             ticks.tick().await;
             let look = tokio::task::spawn_blocking({
-                let path = ring.path.clone();
+                let path = path.clone();
                 move || read_if_new(&path, seen)
             });
             // A panic is told by itself, and the next look is the next chance.
@@ -141,7 +165,10 @@ impl Ring {
         let before = std::mem::take(&mut *known);
         let mut gone = before.clone();
         let mut added = 0;
-        for entry in file.keys {
+        // What the file says of a fixed key, its limits for example, counts more.
+        let in_file: HashSet<KeyHash> = file.keys.iter().map(|entry| entry.hash).collect();
+        let fixed = self.fixed.iter().filter(|entry| !in_file.contains(&entry.hash)).cloned();
+        for entry in file.keys.into_iter().chain(fixed) {
             gone.remove(&entry.hash);
             let life = match before.get(&entry.hash) {
                 Some(key) => {

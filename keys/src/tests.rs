@@ -2,10 +2,10 @@
 
 use super::file::{KeyEntry, KeyFile, KeyFileError, KeyHash, new_key};
 use super::meter::{Limit, Meter, Rate, Reached};
-use super::ring::{Keys, read_if_new};
+use super::ring::{KeyError, Keys, read_if_new};
 use domain::Time;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use std::path::Path;
 use std::time::Duration;
 
@@ -189,4 +189,48 @@ fn a_key_is_found_by_its_bearer_alone() {
     }
     assert!(keys.find(&HeaderMap::new()).is_err());
     assert!(Keys::default().find(&HeaderMap::new()).is_ok_and(|key| key.is_none()), "without keys all may ask");
+}
+
+#[test]
+fn a_key_is_found_in_either_header() {
+    let keys = Keys::new(None, ["one", "two"]).expect("there is no file");
+    let shown = |headers: &[(&'static str, &'static str)]| {
+        let pair = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        keys.find(&headers.iter().map(pair).collect())
+    };
+    for known in [
+        &[("authorization", "Bearer one")][..],
+        &[("x-api-key", "two")],
+        &[("x-api-key", " one ")],
+        &[("authorization", "Bearer other"), ("x-api-key", "one")],
+        &[("authorization", "Bearer one"), ("x-api-key", "other")],
+    ] {
+        assert!(shown(known).is_ok_and(|key| key.is_some()), "{known:?}");
+    }
+    for (wrong, error) in [
+        (&[][..], KeyError::Missing),
+        (&[("x-api-key", "")], KeyError::Missing),
+        (&[("x-api-key", "other")], KeyError::Unknown),
+        (&[("x-api-key", "Bearer one")], KeyError::Unknown),
+        (&[("authorization", "Bearer other"), ("x-api-key", "three")], KeyError::Unknown),
+    ] {
+        assert_eq!(shown(wrong).err(), Some(error), "{wrong:?}");
+    }
+}
+
+#[test]
+fn fixed_keys_go_along_with_those_of_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("keys.json");
+    let limited = KeyEntry { hash: KeyHash::of("limited"), ..entry(3, 0, 0) };
+    KeyFile::change(&path, |file| file.keys.extend([entry(0, 0, 0), limited])).expect("it is written");
+    let keys = Keys::new(Some(&path), ["fixed", "limited"]).expect("it is read");
+    let tenant = |key: &str| {
+        let found = keys.find(&headers(&format!("Bearer {key}"))).expect("it is known").expect("a key is needed");
+        assert!(found.may_ask("any model") && !found.is_operator());
+        found.tenant().to_owned()
+    };
+    assert_eq!((tenant("baton-1"), tenant("fixed")), ("acme".to_owned(), String::new()));
+    assert_eq!(tenant("limited"), "acme", "the file says more of it");
+    assert!(Keys::new(None, []).expect("there is no file").find(&HeaderMap::new()).is_ok_and(|key| key.is_none()));
 }

@@ -7,8 +7,8 @@
 //!
 //! What is deliberately absent: prompts, answers, keys, and the words of errors, which may repeat what the client sent.
 
-use crate::api::Endpoint;
 use crate::clock::Clock;
+use crate::dialects::Dialect;
 use crate::error::ApiError;
 use crate::open_requests::{OpenRequest, OpenRequests, Stage};
 use crate::record::Record;
@@ -21,11 +21,17 @@ use std::time::Duration;
 use telemetry::metrics::Outcome;
 use tracing::Level;
 
+/// The name that a client gave its request.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientName(pub(crate) Arc<str>);
+
 /// What the log will say of one HTTP request.
 #[derive(Debug)]
 pub(crate) struct Access {
     id: RequestId,
-    endpoint: Endpoint,
+    /// What its client calls it.
+    client: Option<ClientName>,
+    dialect: &'static dyn Dialect,
     model: String,
     clock: Clock,
     arrived: Time,
@@ -49,10 +55,10 @@ struct Known {
 }
 
 impl Access {
-    /// Begins with a request to `endpoint`, which arrives now. It is among `all` that are open until it is over.
+    /// Begins with a request in `dialect`, which arrives now. It is among `all` that are open until it is over.
     pub(crate) fn begin(
-        id: RequestId,
-        endpoint: Endpoint,
+        (id, client): (RequestId, Option<ClientName>),
+        dialect: &'static dyn Dialect,
         model: String,
         clock: Clock,
         trace: Option<Trace>,
@@ -60,12 +66,16 @@ impl Access {
     ) -> Arc<Self> {
         let arrived = clock.now();
         let open = all.begin(id, arrived);
-        Arc::new(Self { id, endpoint, model, clock, arrived, trace, known: Mutex::default(), open })
+        Arc::new(Self { id, client, dialect, model, clock, arrived, trace, known: Mutex::default(), open })
     }
 
     /// Returns the id that the client knows.
     pub(crate) fn id(&self) -> RequestId {
         self.id
+    }
+
+    fn client_request(&self) -> Option<&str> {
+        self.client.as_ref().map(|name| &*name.0)
     }
 
     /// Returns when the request arrived.
@@ -140,9 +150,10 @@ impl Access {
         let last = prompts.first().and_then(|record| record.placements.back());
         tracing::info!(
             request = %self.id,
+            client_request = self.client_request(),
             tenant,
             model = self.model,
-            path = self.endpoint.path(),
+            path = self.dialect.path(),
             status,
             outcome = outcome(prompts, *refused).name(),
             code = refused.and_then(|(_, code)| code),
@@ -163,7 +174,8 @@ impl Access {
         let Known { tenant, status, refused, prompts, .. } = &*self.known();
         let told = Told {
             id: self.id,
-            endpoint: self.endpoint,
+            client_request: self.client_request(),
+            dialect: self.dialect,
             model: &self.model,
             tenant,
             arrived: self.arrived,

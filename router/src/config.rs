@@ -1,9 +1,10 @@
 //! What a router is told at its start: its limits, and the model that it speaks for.
 
+use crate::output::OutputForms;
 use admin::{Browsers, Settings};
 use domain::session::ModelShape;
 use domain::{SamplingParams, Token};
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{PlacementConfig, PlacementLimits};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct RouterConfig {
     /// Open connections, more than requests may be. Above: the one that has been without an open request for the
     /// longest time is closed.
     pub connections_max: usize,
+    /// Origins of web pages that may use the API; `*`: all.
+    pub cors_origins: Vec<String>,
     /// Whether clients of the API may read `/metrics` and `/lanes`, too.
     pub metrics_on_api: bool,
     /// Whether metrics also have the names of the InferencePool's model-server protocol.
@@ -81,6 +84,10 @@ pub struct ModelCard {
     pub tokenizer: Tokenizer,
     /// Its chat template; without one, chats are refused.
     pub template: Option<ChatTemplate>,
+    /// What its output is made of.
+    pub forms: OutputForms,
+    /// What special tokens are that the messages of a chat name.
+    pub specials: WrittenSpecials,
     /// What a request is sampled by where it does not say.
     pub sampling: SamplingParams,
     /// Tokens that end a sequence.

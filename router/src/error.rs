@@ -1,4 +1,4 @@
-//! What a client is told when something goes wrong, in OpenAI's form. The one place that maps causes to HTTP.
+//! What a client is told when something goes wrong. The one place that maps causes to HTTP.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -6,7 +6,6 @@ use axum::response::{IntoResponse, Response};
 use domain::{End, Ender};
 use keys::{KeyError, LimitReached};
 use placement::Rejected;
-use serde::Serialize;
 use std::time::Duration;
 use telemetry::metrics::Outcome;
 
@@ -24,36 +23,28 @@ pub(crate) struct ApiError {
     retry_after: Option<Duration>,
 }
 
-/// `type` of an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-enum Kind {
-    /// The request is at fault.
-    #[serde(rename = "invalid_request_error")]
+/// What is at fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The request is.
     Request,
     /// There is too much to do.
-    #[serde(rename = "rate_limit_error")]
     Load,
     /// A key has reached a limit.
-    #[serde(rename = "rate_limit_error")]
     Limit,
-    /// The service is at fault.
-    #[serde(rename = "server_error")]
+    /// The service is.
     Service,
 }
 
-/// The body of an error response, and of the event that ends a broken stream.
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Inner<'a>,
-}
-
-#[derive(Serialize)]
-struct Inner<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: Kind,
-    param: Option<&'a str>,
-    code: Option<&'a str>,
+impl Kind {
+    /// Returns it as OpenAI spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Request => "invalid_request_error",
+            Self::Load | Self::Limit => "rate_limit_error",
+            Self::Service => "server_error",
+        }
+    }
 }
 
 impl ApiError {
@@ -130,6 +121,12 @@ impl ApiError {
         let found = found.map_or("there is none".to_owned(), |found| format!("it is '{found}'"));
         let message = format!("The header Content-Type must be 'application/json'; {found}.");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_media_type"), message)
+    }
+
+    /// Makes the error for a body that is encoded in a way that is not known here.
+    pub(crate) fn content_encoding(found: &str) -> Self {
+        let message = format!("The header Content-Encoding must be 'gzip' or 'identity'; it is '{found}'.");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::Request, Some("unsupported_encoding"), message)
     }
 
     /// Makes the error for a path that does not exist.
@@ -229,10 +226,38 @@ impl ApiError {
         self.code
     }
 
-    /// Appends the body: `{"error":{...}}`.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let inner = Inner { message: &self.message, kind: self.kind, param: self.param.as_deref(), code: self.code };
-        serde_json::to_writer(out, &Body { error: inner }).expect("strings serialise and a Vec takes them");
+    /// Returns its HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns what is at fault.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns what it says.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns the field that is at fault, if there is one.
+    pub(crate) fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
+    /// Returns it as an answer with this body, which is JSON.
+    pub(crate) fn response(&self, body: Vec<u8>) -> Response {
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -240,9 +265,10 @@ impl From<KeyError> for ApiError {
     fn from(error: KeyError) -> Self {
         let (code, message) = match error {
             KeyError::Missing => {
-                ("missing_api_key", "This service asks for an API key: send the header 'Authorization: Bearer KEY'.")
+                let how = "send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
+                ("missing_api_key", format!("This service asks for an API key: {how}."))
             }
-            KeyError::Unknown => ("invalid_api_key", "The API key is not known here, or was revoked."),
+            KeyError::Unknown => ("invalid_api_key", "The API key is not known here, or was revoked.".to_owned()),
         };
         Self::new(StatusCode::UNAUTHORIZED, Kind::Request, Some(code), message)
     }
@@ -255,22 +281,5 @@ impl From<LimitReached> for ApiError {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, Kind::Limit, Some("rate_limit_exceeded"), message);
         error.retry_after = Some(wait);
         error
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let mut body = Vec::new();
-        self.write(&mut body);
-        let mut response = (self.status, body).into_response();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(wait) = self.retry_after {
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
-        }
-        if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
     }
 }

@@ -7,6 +7,7 @@ mod api;
 mod brain;
 mod clock;
 mod config;
+mod dialects;
 mod error;
 mod explained;
 #[cfg(feature = "fuzzing")]
@@ -15,6 +16,7 @@ pub mod fuzzing;
 mod http;
 mod open_requests;
 mod operated;
+mod output;
 mod record;
 mod serve;
 mod sessions;
@@ -24,6 +26,7 @@ pub use admin::{Browsers, Reach};
 pub use config::{ModelCard, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;
+pub use output::{OutputForms, UnknownForm};
 pub use serve::{Listeners, keep_up, serve};
 pub use sessions::{Dial, DialError, Dialed, Dialer, FROM_WORKER_BYTES_MAX, Sessions, TO_WORKER_BYTES_MAX};
 

@@ -1,7 +1,8 @@
 //! The router as the admin service sees it: its brain answers, and passes on what is asked of workers.
 
-use crate::api::{Limits, prefix};
+use crate::api::Limits;
 use crate::brain::{AskError, Note, OperatorNote};
+use crate::dialects::prefix;
 use crate::http::App;
 use admin::{ANSWER_WAIT, Cluster, Settings, Status};
 use domain::{RequestId, Token, WorkerId};

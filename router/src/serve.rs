@@ -113,7 +113,7 @@ fn operations(port: Option<Port>, app: Arc<App>) -> (Option<Server>, impl Future
     let (operators, health) = admin::routes(operated, &app.config.browsers);
     let tell_health = tell_health(app.clone(), health);
     let routes = ops_routes(app, operators);
-    let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
+    let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT);
     (port.map(server), tell_health)
 }
 

@@ -1,7 +1,7 @@
 //! A request that is over, as spans of OpenTelemetry: one for the whole, one for making its tokens, and one for the
 //! time that each of its prompts waited for workers. Workers send spans of their own, below the first one.
 
-use crate::api::Endpoint;
+use crate::dialects::Dialect;
 use crate::record::Record;
 use axum::http::HeaderMap;
 use domain::{RequestId, Time, TraceContext};
@@ -23,7 +23,8 @@ pub(crate) struct Trace {
 /// What the spans say of a request.
 pub(crate) struct Told<'a> {
     pub(crate) id: RequestId,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) client_request: Option<&'a str>,
+    pub(crate) dialect: &'static dyn Dialect,
     pub(crate) model: &'a str,
     pub(crate) tenant: &'a str,
     pub(crate) arrived: Time,
@@ -65,7 +66,7 @@ impl Trace {
             let context = traces::below(self.own);
             spans.push(span(context, Some(self.own.span), "queue".to_owned(), record.queued, until));
         }
-        let name = format!("{} {}", told.endpoint.operation(), told.model);
+        let name = format!("{} {}", told.dialect.operation(), told.model);
         spans.push(Span {
             is_answer: true,
             attributes: told.attributes(),
@@ -84,20 +85,21 @@ impl Told<'_> {
         let finish = |outcome| matches!(outcome, Outcome::Stop | Outcome::Length).then(|| outcome.name().to_owned());
         let finishes = self.prompts.iter().filter_map(|record| record.outcome.and_then(finish)).collect();
         let mut attributes = vec![
-            ("gen_ai.operation.name", self.endpoint.operation().into()),
+            ("gen_ai.operation.name", self.dialect.operation().into()),
             ("gen_ai.provider.name", "baton".into()),
             ("gen_ai.request.model", self.model.into()),
             ("gen_ai.response.model", self.model.into()),
-            ("gen_ai.response.id", Value::Text(self.endpoint.answer_id(self.id))),
+            ("gen_ai.response.id", Value::Text(self.dialect.answer_id(self.id))),
             ("gen_ai.response.finish_reasons", Value::Texts(finishes)),
             ("gen_ai.usage.input_tokens", sum(&mut self.prompts.iter().map(|record| record.prompt_tokens))),
             ("gen_ai.usage.cache_read.input_tokens", sum(&mut usages().map(|usage| usage.cached_tokens))),
             ("gen_ai.usage.output_tokens", sum(&mut usages().map(|usage| usage.output_tokens))),
-            ("url.path", self.endpoint.path().into()),
+            ("url.path", self.dialect.path().into()),
             ("baton.request", Value::Text(self.id.to_string())),
             ("baton.tenant", self.tenant.into()),
             ("baton.outcome", self.outcome.name().into()),
         ];
+        attributes.extend(self.client_request.map(|name| ("baton.client_request", name.into())));
         attributes.extend(self.status.map(|status| ("http.response.status_code", u64::from(status).into())));
         attributes.extend(self.error().map(|error| ("error.type", Value::Text(error))));
         attributes

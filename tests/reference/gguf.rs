@@ -9,7 +9,7 @@ use engine::cpu::CpuModel;
 use engine::models::{ModelFiles, Outline};
 use engine::random::RandomSpec;
 use engine::spec::{ModelSpec, RopeScaling, Yarn};
-use engine::text::{ChatTemplate, PromptEnd, Tokenizer};
+use engine::text::{ChatTemplate, PromptEnd, SpecialTokens, Tokenizer};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -304,7 +304,7 @@ fn pieces_with_scores_are_tokenized_as_sentencepiece_does() {
     for TextCase { text, tokens } in cases() {
         assert_eq!(tokenizer.encode(&text, false).expect("it encodes"), tokens, "{text:?}");
         // The mark itself cannot be told from a space.
-        assert_eq!(tokenizer.decode(&tokens), text.replace('▁', " "), "{tokens:?}");
+        assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Hidden), text.replace('▁', " "), "{tokens:?}");
         let with_bos = [&[1], &tokens[..]].concat();
         assert_eq!(tokenizer.encode(&text, true).expect("it encodes"), with_bos, "{text:?}");
     }
@@ -360,7 +360,11 @@ fn byte_level_tokenizers_are_those_of_tokenizer_json() {
         for text in cases().into_iter().map(|case| case.text).chain(["<|user|>1234567 it's<|end|>".to_owned()]) {
             let tokens = expected.encode(&text, false).expect("it encodes");
             assert_eq!(found.encode(&text, false).expect("it encodes"), tokens, "{pre}: {text:?}");
-            assert_eq!(found.decode(&tokens), expected.decode(&tokens), "{pre}: {text:?}");
+            assert_eq!(
+                found.decode(&tokens, SpecialTokens::Hidden),
+                expected.decode(&tokens, SpecialTokens::Hidden),
+                "{pre}: {text:?}"
+            );
             let with_bos = if bos { [&[0], &tokens[..]].concat() } else { tokens.clone() };
             assert_eq!(found.encode(&text, true).expect("it encodes"), with_bos, "{pre}: {text:?}");
             all.push((text, tokens));

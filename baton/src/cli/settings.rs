@@ -17,6 +17,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     #[command(flatten)]
+    keys: ApiKeys,
+    #[command(flatten)]
     computes: Computes,
     #[command(flatten)]
     common: Common,
@@ -31,6 +33,8 @@ pub(crate) struct Router {
     /// Address of the HTTP server; port 0 takes a free one [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    #[command(flatten)]
+    keys: ApiKeys,
     #[command(flatten)]
     common: Common,
 }
@@ -51,6 +55,15 @@ pub(crate) struct Worker {
     computes: Computes,
     #[command(flatten)]
     common: Common,
+}
+
+/// The keys of the API that need no file.
+#[derive(Debug, Args)]
+struct ApiKeys {
+    /// Key of the API; may be repeated. Other users of the host can read flags: BATON_ROUTER__API_KEYS in the
+    /// environment says the same, with commas, unseen
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
 }
 
 /// Flags about what computes, and how its KV moves.
@@ -99,14 +112,19 @@ impl Serve {
             ("--decode", "serve.decode", self.decode),
             ("--listen", "router.listen", self.listen),
         ];
-        self.common.with(own.into_iter().chain(self.computes.flags()))
+        self.common.with(own.into_iter().chain([self.keys.flag()]).chain(self.computes.flags()))
     }
 }
 
 impl Router {
     /// Returns the flags that were given.
     pub(crate) fn flags(self) -> Flags {
-        self.common.with([("--workers", "cluster.workers", self.workers), ("--listen", "router.listen", self.listen)])
+        let own = [
+            ("--workers", "cluster.workers", self.workers),
+            ("--listen", "router.listen", self.listen),
+            self.keys.flag(),
+        ];
+        self.common.with(own)
     }
 }
 
@@ -124,6 +142,12 @@ impl Worker {
 
 /// A flag's name, the key of its setting, and its value if it is given.
 type Flag = (&'static str, &'static str, Option<String>);
+
+impl ApiKeys {
+    fn flag(self) -> Flag {
+        ("--api-key", "router.api_keys", Some(self.api_key.join(",")).filter(|keys| !keys.is_empty()))
+    }
+}
 
 impl Computes {
     fn flags(self) -> [Flag; 3] {

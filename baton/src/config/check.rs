@@ -9,6 +9,7 @@ use super::tree::{Admin, Config, Device, EncodeKv, Kernels};
 use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
+use router::OutputForms;
 use std::fmt;
 use std::ops::RangeInclusive;
 use transport::{Lane, RdmaService};
@@ -68,6 +69,18 @@ pub(super) fn problems(config: &Config, origin: impl Fn(&str) -> Origin) -> Vec<
     check.transport_tls();
     check.bounds();
     check.found
+}
+
+/// Returns the origins of a list that commas separate.
+pub(crate) fn origins(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|origin| !origin.is_empty())
+}
+
+/// Returns whether browsers could name a page's origin so.
+fn is_origin(text: &str) -> bool {
+    let is_host =
+        |host: &str| !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*,".contains(&byte));
+    text == "*" || text.split_once("://").is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host))
 }
 
 /// Most requests that a router explains after they ended.
@@ -177,6 +190,21 @@ impl Check<'_> {
                 router.choices_max, engine.running_max
             )
         });
+        self.expect(router.api_keys.0.bytes().all(|byte| byte.is_ascii_graphic()), "router.api_keys", || {
+            "keys are visible ASCII characters, separated by commas without spaces".to_owned()
+        });
+        if let Some(wrong) = origins(&router.cors_origins).find(|origin| !is_origin(origin)) {
+            self.expect(false, "router.cors_origins", || {
+                format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")
+            });
+        }
+        for (key, tools, reasoning) in [
+            ("router.tool_parser", router.tool_parser.as_str(), "none"),
+            ("router.reasoning_parser", "none", router.reasoning_parser.as_str()),
+        ] {
+            let known = OutputForms::of(tools, reasoning, None);
+            self.expect(known.is_ok(), key, || known.expect_err("it is not known").to_string());
+        }
     }
 
     fn admin(&mut self) {

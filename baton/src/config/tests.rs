@@ -313,6 +313,48 @@ fn the_secret_is_not_shown() {
 }
 
 #[test]
+fn keys_of_the_api_are_not_shown_and_refused_by_set() {
+    let loaded = settle("", &[("BATON_ROUTER__API_KEYS", "hush,another")], &[]).expect("it resolves");
+    let entry = loaded.entries().find(|entry| entry.key == "router.api_keys").expect("the key is there");
+    assert_eq!(entry.value, "(hidden)");
+    assert!(!format!("{:?}", loaded.checked().expect("it is good")).contains("hush"));
+    check_refused(
+        settle("", &[], &["router.api_keys=hush"]),
+        "flag --set: router.api_keys: others of this machine can read flags: say it in the environment \
+         (BATON_ROUTER__API_KEYS) or the file",
+    );
+    check_refused(
+        settle("", &[("BATON_ROUTER__API_KEYS", "a, b")], &[]),
+        "router.api_keys: keys are visible ASCII characters, separated by commas without spaces (environment \
+         BATON_ROUTER__API_KEYS)",
+    );
+}
+
+#[test]
+fn parsers_are_named_or_a_pair_of_markers() {
+    for good in ["tool_parser=hermes", "tool_parser=none", "reasoning_parser=think", "reasoning_parser=<a> </a>"] {
+        settle("", &[], &[&format!("router.{good}")]).and_then(Loaded::checked).expect("it is good");
+    }
+    check_refused(
+        settle("", &[], &["router.tool_parser=hermse"]),
+        "router.tool_parser: no tool parser is named \"hermse\"; there are auto, none, harmony, qwen3_coder, hermes, \
+         mistral, deepseek, pythonic, llama3_json, json (flag --set)",
+    );
+}
+
+#[test]
+fn origins_are_those_that_browsers_name() {
+    for good in ["", "*", "https://chat.example.org", "http://localhost:3000, app://x"] {
+        settle("", &[], &[&format!("router.cors_origins={good}")]).and_then(Loaded::checked).expect("it is good");
+    }
+    check_refused(
+        settle("", &[], &["router.cors_origins=https://a.org/"]),
+        "router.cors_origins: \"https://a.org/\" is no origin: write `*`, or such as https://chat.example.org, without a \
+         path (flag --set)",
+    );
+}
+
+#[test]
 fn a_secret_is_long_comes_once_and_not_by_a_flag() {
     let (long, file) = (("BATON_CLUSTER__SECRET", "of sixteen bytes"), ("BATON_CLUSTER__SECRET_FILE", "/run/secret"));
     let also = ("BATON_CLUSTER__ACCEPT_SECRET", "the one of before");

@@ -6,6 +6,7 @@ use super::hidden::Hidden;
 use super::quantity::{Bytes, BytesOrAuto, Gigabytes};
 use domain::{Dtype, Encoding};
 use engine::cuda::KernelSet;
+use engine::text::WrittenSpecials;
 use kv_manager::tiers::WritePolicy;
 use kv_manager::{EvictionPolicy, Watermarks};
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,23 @@ tree! {
         /// a known key they get status 401, above the key's limits status 429. The file is read again when it changes.
         /// Empty: everybody who reaches the API may use it.
         keys_file: String = String::new(),
+        /// Further keys of the API, separated by commas. They have no limits, and are of the tenant of clients without
+        /// keys. Set them in the environment or the file: other users of the host can read flags (`--api-key`).
+        api_keys: Hidden = Hidden::default(),
+        /// Origins of web pages that may use the API from a browser, separated by commas, such as
+        /// `https://chat.example.org`. `*`: all. Empty: only the pages of the router itself.
+        cors_origins: String = "*".to_owned(),
+        /// What special tokens are that are written in the messages of a chat. `text`: the text that they are spelled
+        /// with, so that no message can end its turn and begin another. `allow`: special tokens.
+        special_tokens: SpecialTokens = SpecialTokens::Text,
+        /// The form in which the model writes calls of tools: `hermes` (also Qwen), `qwen3_coder`, `llama3_json`,
+        /// `pythonic` (Llama 3.2 and 4), `mistral`, `deepseek`, `harmony` (gpt-oss) or `json`. `auto`: the one that its
+        /// chat template shows. `none`: requests with tools are refused.
+        tool_parser: String = "auto".to_owned(),
+        /// The form in which the model writes what it thinks before it answers: `think` (Qwen, DeepSeek), `mistral`,
+        /// `harmony` (gpt-oss), or an opening and a closing marker, such as `<think> </think>`. `auto`: the one that
+        /// its chat template shows. `none`: all that it writes is the answer.
+        reasoning_parser: String = "auto".to_owned(),
         /// Largest request body, in bytes. A larger body gets status 413. Raise it for very long prompts.
         body_bytes_max: Bytes = Bytes(16 << 20),
         /// Time limit for receiving a request body, in seconds. After it the request gets status 408.
@@ -540,8 +558,24 @@ tree! {
 }
 
 /// Keys whose values are never shown and cannot be set by flags.
-pub(super) const HIDDEN: [&str; 5] =
-    ["cluster.secret", "cluster.accept_secret", "discovery.etcd.password", "object.secret", "object.token"];
+pub(super) const HIDDEN: [&str; 6] = [
+    "router.api_keys",
+    "cluster.secret",
+    "cluster.accept_secret",
+    "discovery.etcd.password",
+    "object.secret",
+    "object.token",
+];
+
+/// What special tokens are that are written in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SpecialTokens {
+    /// The text that they are spelled with.
+    Text,
+    /// Special tokens.
+    Allow,
+}
 
 /// How routers find workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -553,6 +587,15 @@ pub(crate) enum DiscoveryKind {
     Etcd,
     /// By the pods of Kubernetes.
     Kubernetes,
+}
+
+impl From<SpecialTokens> for WrittenSpecials {
+    fn from(written: SpecialTokens) -> Self {
+        match written {
+            SpecialTokens::Text => Self::Text,
+            SpecialTokens::Allow => Self::Allow,
+        }
+    }
 }
 
 /// Number format of the KV cache.

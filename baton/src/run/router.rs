@@ -6,7 +6,7 @@ use super::running::{NO_WORKERS, Running};
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::secrets;
 use super::{ops, reload, shutdown, startup_banner, tls};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::output::print;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
 use keys::{KeyFileError, Keys};
@@ -36,7 +36,7 @@ pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     let tls = tls::open(config, &runtime)?;
     let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
     let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
-    let card = model_card(&described(config)?)?;
+    let card = model_card(&described(config)?, &config.router)?;
     print(&startup_banner::router(config, &listeners, &card, &directory.describe(config))?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());
@@ -60,7 +60,7 @@ pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<R
     let limits = running.limits();
     let PlacementLimits { attempts_max, requests_max, index_blocks_max, handoff, fetch } = limits.borrow().placement;
     Ok(RouterConfig {
-        keys: keys(&router.keys_file)?,
+        keys: keys(router)?,
         body_bytes_max: usize::try_from(router.body_bytes_max.0).unwrap_or(usize::MAX),
         body_wait: Duration::from_secs(router.body_wait_s),
         body_min_bytes_per_s: router.body_min_bytes_per_s.0,
@@ -68,6 +68,7 @@ pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<R
         limits,
         settings: running.clone(),
         connections_max: router.connections_max,
+        cors_origins: config::origins(&router.cors_origins).map(str::to_owned).collect(),
         metrics_on_api: router.metrics_on_api,
         vllm_aliases: config.metrics.vllm_aliases,
         chat_page: router.chat_page,
@@ -93,6 +94,8 @@ pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<R
     })
 }
 
-fn keys(file: &str) -> Result<Keys, KeyFileError> {
-    if file.is_empty() { Ok(Keys::default()) } else { Keys::open(Path::new(file)) }
+/// Returns the keys of a file, if one is named, and those that are set.
+fn keys(router: &config::Router) -> Result<Keys, KeyFileError> {
+    let file = Some(Path::new(&router.keys_file)).filter(|file| !file.as_os_str().is_empty());
+    Keys::new(file, router.api_keys.0.split(',').map(str::trim).filter(|key| !key.is_empty()))
 }

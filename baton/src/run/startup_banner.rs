@@ -4,10 +4,10 @@
 use super::role_name::role_name;
 use super::tiers;
 use super::worker_setup::{Pool, WorkerSetup};
-use crate::config::Config;
+use crate::config::{Config, Hidden};
 use domain::session::{PeerAddress, Role};
 use proto::tls::Port;
-use router::{Listeners, ModelCard};
+use router::{Listeners, ModelCard, OutputForms};
 use std::io;
 use transport::{Lane, LaneStatus};
 
@@ -45,9 +45,10 @@ pub(super) fn serve(
          model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
-         {tiers}{ops}{console}  \
+         {output}{tiers}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n",
+        output = output(card),
         tiers = line("tiers", tiers::describe(config)),
         ops = ops(listeners.ops.as_ref())?,
         console = console(listeners.ops.as_ref())?,
@@ -68,12 +69,13 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
         "baton {VERSION} router: listening on {url}\n  \
          model    {name}{unnamed}\n  \
          workers  {workers}; they may come and go\n\
-         {ops}{console}  \
+         {output}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
         unnamed = unnamed(config, &card.name),
+        output = output(card),
         ops = ops(listeners.ops.as_ref())?,
         console = console(listeners.ops.as_ref())?,
         attempt = attempt(config, &url, card),
@@ -124,6 +126,11 @@ fn unnamed(config: &Config, name: &str) -> &'static str {
     }
 }
 
+/// Returns a line about the forms in which the model writes more than text, where it has such.
+fn output(card: &ModelCard) -> String {
+    line("output", (card.forms != OutputForms::default()).then(|| card.forms.to_string()))
+}
+
 /// Returns a line about where operators reach a process.
 fn ops(port: Option<&Port>) -> io::Result<String> {
     let url = port.map(Port::url).transpose()?;
@@ -165,7 +172,8 @@ fn attempt(config: &Config, url: &str, card: &ModelCard) -> String {
         ("completions", format!(r#"{{"model":"{name}","temperature":0,{prompt}}}"#))
     };
     let authority = if url.starts_with("https") { " --cacert AUTHORITY" } else { "" };
-    let key = if config.router.keys_file.is_empty() { "" } else { " -H 'Authorization: Bearer KEY'" };
+    let is_open = config.router.keys_file.is_empty() && config.router.api_keys == Hidden::default();
+    let key = if is_open { "" } else { " -H 'Authorization: Bearer KEY'" };
     format!(
         "try      curl{authority} {url}/v1/{path} -H 'content-type: application/json'{key} \\\n             \
          -d '{body}'\n"

@@ -10,16 +10,19 @@ mod tests;
 use super::token_bytes::Beginning;
 use super::tokenizer::Tokenizer;
 use domain::Token;
+use std::sync::Arc;
 
 /// The longest beginning of a character that is not a whole one, in bytes.
 const PARTIAL_BYTES_MAX: usize = 3;
 
 /// Whether special tokens are part of a text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SpecialTokens {
     /// They have no text.
     Hidden,
-    /// Each is shown by its name: what parsers of tool calls need, which many models mark so.
+    /// These are shown by their names, and no others.
+    Some(Arc<[Token]>),
+    /// Each is shown by its name.
     Shown,
 }
 
@@ -39,8 +42,12 @@ pub struct Detokenizer {
 
 impl SpecialTokens {
     /// Returns whether `token` is part of a text.
-    fn shows(self, tokenizer: &Tokenizer, token: Token) -> bool {
-        self == Self::Shown || !tokenizer.is_special(token)
+    fn shows(&self, tokenizer: &Tokenizer, token: Token) -> bool {
+        match self {
+            Self::Shown => true,
+            Self::Some(shown) => !tokenizer.is_special(token) || shown.contains(&token),
+            Self::Hidden => !tokenizer.is_special(token),
+        }
     }
 }
 
@@ -100,9 +107,9 @@ impl Detokenizer {
 }
 
 impl Tokenizer {
-    /// Text of `tokens` without special tokens. Bytes that are no UTF-8 become U+FFFD.
-    pub fn decode(&self, tokens: &[Token]) -> String {
-        let mut detokenizer = Detokenizer::new(self.clone(), &[], SpecialTokens::Hidden);
+    /// Returns the text of `tokens`. Bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[Token], special: SpecialTokens) -> String {
+        let mut detokenizer = Detokenizer::new(self.clone(), &[], special);
         let mut text: String = tokens.iter().map(|&token| detokenizer.push(token)).collect();
         text += &detokenizer.finish();
         text

@@ -6,7 +6,7 @@
 mod json;
 mod strftime;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::config::{TextConfig, TextConfigError, read_text};
 use super::gguf;
@@ -175,6 +175,11 @@ impl ChatTemplate {
         let template = self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
         let text = template.and_then(|template| template.render(Serde(&variables))).map_err(classify)?;
         if end == PromptEnd::OpenMessage { until_mark(text).ok_or(TemplateError::NoOpenEnd) } else { Ok(text) }
+    }
+
+    /// Returns whether one of the model's templates has `text` in its source.
+    pub fn has(&self, text: &str) -> bool {
+        self.environment.templates().any(|(_, template)| template.source().contains(text))
     }
 
     /// From templates by name, and special tokens by name.

@@ -8,12 +8,14 @@ use super::config::{TextConfig, TextConfigError};
 use super::gguf;
 use super::token_bytes::{Beginning, Decoder, DecoderError, TokenBytes};
 use crate::checkpoint::gguf::{GgufError, GgufFile};
+use aho_corasick::AhoCorasick;
 use domain::Token;
 use serde::Deserialize;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokenizers::AddedToken;
+use tokenizers::{AddedToken, Model, OffsetReferential, OffsetType, PreTokenizer};
 
 /// A tokenizer. A clone is a reference to the same one; any number of threads may use it.
 #[derive(Clone, Debug)]
@@ -23,6 +25,8 @@ pub struct Tokenizer(Arc<Inner>);
 struct Inner {
     encoder: tokenizers::Tokenizer,
     token_bytes: TokenBytes,
+    /// Finds the names of special tokens in a text; `None`: only what a text is normalized to shows them.
+    specials: Option<AhoCorasick>,
     /// BOS, and whether a plain text begins with it, where the configuration overrides tokenizer.json.
     bos: Option<(Token, bool)>,
     /// The EOS token that the configuration names.
@@ -69,6 +73,9 @@ pub enum InvalidTokenizer {
     /// The decoder in tokenizer.json is of a kind that is not supported.
     #[error("its decoder: {0}")]
     UnknownDecoder(#[source] serde_json::Error),
+    /// The names of its special tokens cannot be looked for.
+    #[error("its special tokens: {0}")]
+    Specials(#[source] aho_corasick::BuildError),
     /// The decoder in tokenizer.json does not concatenate.
     #[error(transparent)]
     Decoder(#[from] DecoderError),
@@ -110,7 +117,8 @@ impl Tokenizer {
         let token_bytes = TokenBytes::new(&vocab.collect::<Vec<_>>(), extra.decoder.as_ref())?;
         let bos = config.bos().and_then(|text| encoder.token_to_id(text)).zip(config.add_bos);
         let eos = config.eos().and_then(|text| encoder.token_to_id(text));
-        Ok(Self(Arc::new(Inner { encoder, token_bytes, bos, eos })))
+        let specials = specials(&encoder).map_err(InvalidTokenizer::Specials)?;
+        Ok(Self(Arc::new(Inner { encoder, token_bytes, specials, bos, eos })))
     }
 
     /// Returns the tokens of `text`. Special tokens that are written in it become special tokens. `add_special`: with
@@ -127,6 +135,42 @@ impl Tokenizer {
             }
         }
         Ok(tokens)
+    }
+
+    /// Returns the tokens of `text`, in which `mark` parts the names of special tokens that are to stay text. The marks
+    /// are no part of what is tokenized.
+    ///
+    /// Source: `tokenizers`, `TokenizerImpl::encode_single_sequence`, with one step more: the marks are removed between
+    /// finding the special tokens and all that follows. So all else is the same as without marks.
+    pub(super) fn encode_marked(&self, text: &str, mark: char) -> Result<Vec<Token>, TokenizerError> {
+        let encoder = &self.0.encoder;
+        let encode = || {
+            let mut parts = encoder.get_added_vocabulary().extract_and_normalize(encoder.get_normalizer(), text);
+            parts.normalize(|part| {
+                part.filter(|c| c != mark);
+                Ok(())
+            })?;
+            if let Some(pre_tokenizer) = encoder.get_pre_tokenizer() {
+                pre_tokenizer.pre_tokenize(&mut parts)?;
+            }
+            encoder.get_model().tokenize_in_pretokenized(&mut parts, None)?;
+            Ok(parts.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
+        };
+        encode().map_err(TokenizerError::Encode)
+    }
+
+    /// Returns where `text` has what becomes a special token. Spaces around it may belong to it.
+    pub(super) fn special_ranges(&self, text: &str) -> Vec<Range<usize>> {
+        if self.0.specials.as_ref().is_some_and(|specials| !specials.is_match(text)) {
+            return Vec::new();
+        }
+        let encoder = &self.0.encoder;
+        let parts = encoder.get_added_vocabulary().extract_and_normalize(encoder.get_normalizer(), text);
+        let parts = parts.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let is_special =
+            |tokens: &Option<Vec<tokenizers::Token>>| tokens.iter().flatten().any(|token| self.is_special(token.id));
+        let special = parts.into_iter().filter(|(_, _, tokens)| is_special(tokens));
+        special.map(|(_, (begin, end), _)| begin..end).collect()
     }
 
     /// One more than the highest token. The model may have more rows, which stand for nothing.
@@ -170,6 +214,16 @@ impl Tokenizer {
     fn begins_with(&self, text: &str, token: Token) -> bool {
         self.0.encoder.id_to_token(token).is_some_and(|name| text.starts_with(&name))
     }
+}
+
+/// Returns what finds the names of special tokens. `None`: some of them are looked for in what a text is normalized to.
+fn specials(encoder: &tokenizers::Tokenizer) -> Result<Option<AhoCorasick>, aho_corasick::BuildError> {
+    let added = encoder.get_added_tokens_decoder();
+    let special = || added.values().filter(|token| token.special && !token.content.is_empty());
+    if encoder.get_normalizer().is_some() && special().any(|token| token.normalized) {
+        return Ok(None);
+    }
+    AhoCorasick::new(special().map(|token| token.content.as_str())).map(Some)
 }
 
 /// Returns the tokens that `config` adds to those of tokenizer.json, or describes otherwise. A token that is special by

@@ -1,12 +1,14 @@
 //! An HTTP request's sequences while their updates come in.
 
-use super::text::{SequenceText, TextDelta};
+use super::delta::{Delta, Finish, Taken};
+use super::sequence::Sequence;
+use super::text::SequenceText;
 use crate::access::Access;
 use crate::api::ParsedRequest;
 use crate::brain::{Note, Update};
 use crate::config::ModelCard;
 use crate::error::ApiError;
-use domain::{Choice, End, Finish, RequestId};
+use domain::{Choice, RequestId};
 use engine::text::Detokenizer;
 use keys::{Admission, KeyError};
 use std::sync::Arc;
@@ -17,10 +19,12 @@ const BATCH_MAX: usize = 256;
 
 /// Where deltas of an answer go.
 pub(super) trait Sink {
+    /// Learns that something was computed, before all else. `taken` has the tokens of the prompts.
+    fn begin(&mut self, taken: Taken);
     /// Takes more of a sequence.
-    fn delta(&mut self, sequence: usize, delta: &TextDelta);
-    /// Takes the end of a sequence, for the reason `finish`.
-    fn finish(&mut self, sequence: usize, finish: &'static str);
+    fn delta(&mut self, sequence: usize, delta: &Delta);
+    /// Takes the end of a sequence.
+    fn finish(&mut self, sequence: usize, finish: Finish);
 }
 
 /// The handler's end of what it gave to the brain. Dropping it is hanging up.
@@ -36,14 +40,6 @@ pub(crate) struct Waiting {
     pub(crate) _access: Arc<Access>,
 }
 
-/// What a request took, as clients are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Taken {
-    pub(super) prompt_tokens: usize,
-    pub(super) cached_tokens: usize,
-    pub(super) output_tokens: usize,
-}
-
 /// An HTTP request's sequences.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -55,6 +51,8 @@ pub(crate) struct Run {
     sequences: Vec<Sequence>,
     prompt_tokens: usize,
     cached_tokens: usize,
+    /// Something was computed.
+    begun: bool,
     /// Prompts that have not ended.
     open: usize,
     /// Updates that came and were not looked at.
@@ -63,24 +61,19 @@ pub(crate) struct Run {
     stopped: Vec<usize>,
 }
 
-#[derive(Debug)]
-struct Sequence {
-    text: SequenceText,
-    finished: bool,
-}
-
 impl Run {
     /// Begins the run of `ask`, which `waiting` waits for, by `admission`.
     pub(crate) fn new(ask: &ParsedRequest, card: &ModelCard, waiting: Waiting, admission: Admission) -> Self {
         let choices = usize::from(ask.options.choices);
-        let mut sequences = Vec::with_capacity(choices * ask.prompts.len());
+        let mut sequences = Vec::with_capacity(ask.sequences());
         for prompt in &ask.prompts {
             let before = if ask.options.goes_on { &prompt.tokens[..] } else { &[] };
-            let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, ask.options.special_tokens);
+            let options = &ask.options;
+            let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, options.special_tokens.clone());
             for _ in 0..choices {
-                let stops = ask.options.stops.clone();
-                let text = SequenceText::new(detokenizer.clone(), stops, prompt.params.clone());
-                sequences.push(Sequence { text, finished: false });
+                let text = SequenceText::new(detokenizer.clone(), options.stops.clone(), prompt.params.clone());
+                let parser = options.output.as_ref().and_then(|output| output.parser(&prompt.tokens, card));
+                sequences.push(Sequence::new(text, parser, options.output.as_ref().is_some_and(|it| it.one_call)));
             }
         }
         Self {
@@ -88,6 +81,7 @@ impl Run {
             sequences,
             prompt_tokens: ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             cached_tokens: 0,
+            begun: false,
             open: waiting.ids.len(),
             batch: Vec::with_capacity(BATCH_MAX),
             stopped: Vec::new(),
@@ -111,7 +105,8 @@ impl Run {
         Taken {
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
-            output_tokens: self.sequences.iter().map(|sequence| sequence.text.tokens() as usize).sum(),
+            output_tokens: self.sequences.iter().map(Sequence::tokens).sum(),
+            reasoning_tokens: self.sequences.iter().map(Sequence::reasoning_tokens).sum(),
         }
     }
 
@@ -126,7 +121,7 @@ impl Run {
                 match update {
                     Update::Placed => placed += 1,
                     Update::Rejected { why, detail } => return Err(ApiError::rejected(*why, detail)),
-                    Update::End { end, .. } if end.finish == Finish::Error => return Err(ApiError::ended(end)),
+                    Update::End { end, .. } if end.finish == domain::Finish::Error => return Err(ApiError::ended(end)),
                     Update::End { .. } | Update::Token { .. } | Update::SequenceEnd { .. } => return Ok(()),
                 }
             }
@@ -172,29 +167,31 @@ impl Run {
     fn take(&mut self, update: Update, sink: &mut impl Sink) -> Result<(), ApiError> {
         match update {
             Update::Placed => Ok(()),
-            Update::Token { sequence: at, token, logprobs } => {
+            Update::Token { sequence: at, token, logprobs, cached_tokens } => {
+                self.begin(cached_tokens, sink);
                 let sequence = &mut self.sequences[at];
-                // What comes after a stop string, until the workers know of it.
-                if !sequence.finished {
-                    let delta = sequence.text.push(token, logprobs);
-                    if delta.stopped {
+                // What comes after the end, until the workers know of it, is not shown.
+                if !sequence.is_over {
+                    let (delta, end) = sequence.push(token, logprobs);
+                    show(at, &delta, sink);
+                    if let Some(end) = end {
                         self.stopped.push(at);
-                        self.finish(at, &delta, "stop", sink);
-                    } else {
-                        sink.delta(at, &delta);
+                        sink.finish(at, end);
                     }
                 }
                 Ok(())
             }
             Update::SequenceEnd { sequence: at, end } => {
-                if !self.sequences[at].finished {
-                    let delta = self.sequences[at].text.finish();
-                    let finish = if delta.stopped { "stop" } else { finish_reason(&end) };
-                    self.finish(at, &delta, finish, sink);
+                self.begin(0, sink);
+                if !self.sequences[at].is_over {
+                    let ended = if end.finish == domain::Finish::Length { Finish::Length } else { Finish::Stop };
+                    let (delta, finish) = self.sequences[at].finish(ended);
+                    show(at, &delta, sink);
+                    sink.finish(at, finish);
                 }
                 Ok(())
             }
-            Update::End { end, .. } if end.finish == Finish::Error => Err(ApiError::ended(&end)),
+            Update::End { end, .. } if end.finish == domain::Finish::Error => Err(ApiError::ended(&end)),
             Update::End { cached_tokens, .. } => {
                 self.cached_tokens += cached_tokens as usize;
                 self.open -= 1;
@@ -204,17 +201,16 @@ impl Run {
         }
     }
 
-    fn finish(&mut self, at: usize, delta: &TextDelta, finish: &'static str, sink: &mut impl Sink) {
-        self.sequences[at].finished = true;
-        sink.delta(at, delta);
-        sink.finish(at, finish);
+    fn begin(&mut self, cached_tokens: u32, sink: &mut impl Sink) {
+        if !std::mem::replace(&mut self.begun, true) {
+            sink.begin(Taken { cached_tokens: cached_tokens as usize, ..self.taken() });
+        }
     }
 }
 
-fn finish_reason(end: &End) -> &'static str {
-    match end.finish {
-        Finish::Stop => "stop",
-        Finish::Length => "length",
-        Finish::Error => "error",
+/// Passes on what can be shown, if there is something.
+fn show(at: usize, delta: &Delta, sink: &mut impl Sink) {
+    if !delta.parts.is_empty() || !delta.logprobs.is_empty() {
+        sink.delta(at, delta);
     }
 }

@@ -1,11 +1,13 @@
 //! Text of a sequence against the text of all its tokens at once; and streams that have nothing to say.
 
-use super::text::{SequenceText, TextDelta};
-use super::{Head, Run, Waiting, events};
+use super::text::{Piece, SequenceText};
+use super::{Run, Waiting, events};
 use crate::access::Access;
-use crate::api::{Endpoint, Limits, ask};
+use crate::api::Limits;
 use crate::brain::Update;
 use crate::clock::Clock;
+use crate::dialects::openai::Completion;
+use crate::dialects::{Dialect, Head, ask};
 use crate::open_requests::OpenRequests;
 use crate::tests::world::{card, tokenizer, tokens};
 use domain::plan::TokenLogprobs;
@@ -27,11 +29,11 @@ fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
 }
 
 /// All deltas of a sequence of `tokens`, up to a stop string or the end.
-fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<TextDelta> {
+fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<Piece> {
     let mut deltas = Vec::new();
     for &token in tokens {
         deltas.push(sequence.push(token, Some(TokenLogprobs { logprob: -1.0, top: Vec::new() })));
-        if deltas.last().is_some_and(|delta| delta.stopped) {
+        if deltas.last().is_some_and(|delta| delta.stopped.is_some()) {
             return deltas;
         }
     }
@@ -39,12 +41,12 @@ fn deltas(sequence: &mut SequenceText, tokens: &[Token]) -> Vec<TextDelta> {
     deltas
 }
 
-fn text(deltas: &[TextDelta]) -> String {
+fn text(deltas: &[Piece]) -> String {
     deltas.iter().map(|delta| delta.text.as_str()).collect()
 }
 
 /// `(token, characters before it)` of all log probabilities.
-fn logged(deltas: &[TextDelta]) -> Vec<(Token, usize)> {
+fn logged(deltas: &[Piece]) -> Vec<(Token, usize)> {
     deltas.iter().flat_map(|delta| &delta.logprobs).map(|logged| (logged.token, logged.offset_chars)).collect()
 }
 
@@ -117,7 +119,7 @@ proptest! {
         let found = stops.iter().filter_map(|stop| whole.find(stop).map(|begin| (begin + stop.len(), begin)));
         let cut = found.min().map(|(_, begin)| begin);
         prop_assert_eq!(text(&deltas), &whole[..cut.unwrap_or(whole.len())]);
-        prop_assert_eq!(deltas.iter().any(|delta| delta.stopped), cut.is_some());
+        prop_assert_eq!(deltas.iter().any(|delta| delta.stopped.is_some()), cut.is_some());
         if cut.is_none() {
             let logged: Vec<Token> = logged(&deltas).iter().map(|&(token, _)| token).collect();
             prop_assert_eq!(logged, tokens);
@@ -131,12 +133,12 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let limits =
         Limits { context_tokens: 512, common_context: 512, prompt_tokens_max: 512, prompts_max: 1, choices_max: 1 };
     let body = br#"{ "model": "tiny-rust", "prompt": "a", "stream": true, "stop": " ruler" }"#;
-    let ask = ask(Endpoint::Completion, body, &card(), &limits).expect("it is well formed");
+    let ask = ask(&Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
     let _access = Access::begin(
-        RequestId(1),
-        Endpoint::Completion,
+        (RequestId(1), None),
+        &Completion,
         "tiny-rust".into(),
         Clock::new(),
         None,
@@ -144,8 +146,9 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     );
     let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, _access };
     let run = Run::new(&ask, &card(), waiting, Admission::free());
-    let head = Head { endpoint: Endpoint::Completion, id: "ID".into(), created: 0, model: "tiny-rust".into() };
-    let mut events = pin!(events(run, head, tokenizer(), false, false, Some(15 * SECOND)));
+    let head = Head { request: RequestId(1), id: "ID".into(), created: 0, model: "tiny-rust".into() };
+    let writer = Completion.writer(head, &ask, &card());
+    let mut events = pin!(events(run, writer, Some(15 * SECOND)));
 
     // 40 s until the first token, another 20 s until the next. The third may begin the stop string, and is not shown.
     let began = Instant::now();
@@ -153,7 +156,7 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
         for (after, word) in [(40, "A"), (20, " b"), (10, " rule")] {
             sleep(after * SECOND).await;
             for token in tokens(word) {
-                let update = Update::Token { sequence: 0, token, logprobs: None };
+                let update = Update::Token { sequence: 0, token, logprobs: None, cached_tokens: 0 };
                 updates.send(update).await.expect("the stream reads");
             }
         }

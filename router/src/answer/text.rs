@@ -1,5 +1,6 @@
 //! Text of one sequence: tokens in; whole characters out, without stop tokens, stop strings or what follows them.
 
+use super::delta::LoggedToken;
 use domain::plan::TokenLogprobs;
 use domain::{SamplingParams, Token};
 use engine::text::{Detokenizer, StopStrings};
@@ -22,26 +23,15 @@ pub(super) struct SequenceText {
     held: VecDeque<(LoggedToken, Range)>,
 }
 
-/// Part of an answer that can be shown.
+/// Text that can be shown.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct TextDelta {
-    /// Its text; whole characters.
+pub(super) struct Piece {
+    /// Whole characters.
     pub(super) text: String,
     /// Where asked for: the tokens whose text ends here.
     pub(super) logprobs: Vec<LoggedToken>,
-    /// A stop string ended the sequence here.
-    pub(super) stopped: bool,
-}
-
-/// A token and its log probabilities.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct LoggedToken {
-    /// The token.
-    pub(super) token: Token,
-    /// Characters of the answer before it.
-    pub(super) offset_chars: usize,
-    /// Its log probabilities.
-    pub(super) logprobs: TokenLogprobs,
+    /// The stop string that ended the sequence here, by its place among the request's.
+    pub(super) stopped: Option<usize>,
 }
 
 /// A length of text.
@@ -78,56 +68,56 @@ impl SequenceText {
     }
 
     /// Takes the next token.
-    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> TextDelta {
+    pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> Piece {
         self.tokens += 1;
         // A stop token ends the sequence and is no part of its text. It cannot be sampled before `min_tokens`.
         if self.params.stop_tokens.contains(&token) {
-            return TextDelta::default();
+            return Piece::default();
         }
         let before = self.produced;
         let text = self.detokenizer.push(token);
-        let delta = self.show(&text, false);
+        let piece = self.show(&text, false);
         if let Some(logprobs) = logprobs {
             let range = Range { begin: before.bytes, end: self.produced.bytes };
             self.held.push_back((LoggedToken { token, offset_chars: before.chars, logprobs }, range));
         }
-        self.with_logprobs(delta)
+        self.with_logprobs(piece)
     }
 
     /// Returns what was held back, at the end of the sequence.
-    pub(super) fn finish(&mut self) -> TextDelta {
+    pub(super) fn finish(&mut self) -> Piece {
         let text = self.detokenizer.finish();
-        let delta = self.show(&text, true);
-        self.with_logprobs(delta)
+        let piece = self.show(&text, true);
+        self.with_logprobs(piece)
     }
 
     /// Passes `text` by the stop strings.
-    fn show(&mut self, text: &str, last: bool) -> TextDelta {
+    fn show(&mut self, text: &str, last: bool) -> Piece {
         self.produced.bytes += text.len();
         self.produced.chars += text.chars().count();
-        let mut delta = TextDelta::default();
+        let mut piece = Piece::default();
         if self.tokens < self.params.min_tokens {
             // Nothing may end the sequence yet.
-            delta.text.push_str(text);
+            piece.text.push_str(text);
         } else {
             let watched = self.stops.push(text);
-            delta.text = watched.text;
-            delta.stopped = watched.stopped.is_some();
+            piece.text = watched.text;
+            piece.stopped = watched.stopped;
         }
-        if last && !delta.stopped {
-            delta.text.push_str(&self.stops.finish());
+        if last && piece.stopped.is_none() {
+            piece.text.push_str(&self.stops.finish());
         }
-        self.shown_bytes += delta.text.len();
-        delta
+        self.shown_bytes += piece.text.len();
+        piece
     }
 
     /// Adds the tokens whose text is shown now. Where a stop string cut a token's text, what is left of it counts.
-    fn with_logprobs(&mut self, mut delta: TextDelta) -> TextDelta {
+    fn with_logprobs(&mut self, mut piece: Piece) -> Piece {
         while let Some((_, range)) = self.held.front()
-            && (range.end <= self.shown_bytes || (delta.stopped && range.begin < self.shown_bytes))
+            && (range.end <= self.shown_bytes || (piece.stopped.is_some() && range.begin < self.shown_bytes))
         {
-            delta.logprobs.extend(self.held.pop_front().map(|(logged, _)| logged));
+            piece.logprobs.extend(self.held.pop_front().map(|(logged, _)| logged));
         }
-        delta
+        piece
     }
 }

@@ -1,72 +1,28 @@
 //! The answer in one piece.
 
-use super::form::{ChatChoice, CompletionChoice, Head, Logged, Message};
+use super::delta::{Delta, Finish, Taken, Whole};
 use super::run::{Run, Sink};
-use super::text::{LoggedToken, TextDelta};
-use crate::api::Endpoint;
+use super::writer::Writer;
 use crate::error::ApiError;
-use engine::text::Tokenizer;
-
-#[derive(Default)]
-struct Whole {
-    text: String,
-    logprobs: Vec<LoggedToken>,
-    finish: &'static str,
-}
-
-impl Whole {
-    fn logged<'a>(&'a self, tokenizer: &'a Tokenizer, wanted: bool) -> Option<Logged<'a>> {
-        wanted.then_some(Logged { tokenizer, tokens: &self.logprobs })
-    }
-}
 
 impl Sink for Vec<Whole> {
-    fn delta(&mut self, sequence: usize, delta: &TextDelta) {
-        self[sequence].text.push_str(&delta.text);
-        self[sequence].logprobs.extend_from_slice(&delta.logprobs);
+    fn begin(&mut self, _taken: Taken) {}
+
+    fn delta(&mut self, sequence: usize, delta: &Delta) {
+        self[sequence].extend(delta);
     }
 
-    fn finish(&mut self, sequence: usize, finish: &'static str) {
+    fn finish(&mut self, sequence: usize, finish: Finish) {
         self[sequence].finish = finish;
     }
 }
 
-/// Waits for the end of every sequence and gives the answer as JSON. `logprobs`: the client asked for them.
-pub(crate) async fn whole(
-    mut run: Run,
-    head: &Head,
-    tokenizer: &Tokenizer,
-    logprobs: bool,
-) -> Result<Vec<u8>, ApiError> {
-    let mut sequences: Vec<Whole> = (0..run.sequences()).map(|_| Whole::default()).collect();
+/// Waits for the end of every sequence and returns the answer as JSON. Errors: a prompt was refused, or failed.
+pub(crate) async fn whole(mut run: Run, writer: &dyn Writer) -> Result<Vec<u8>, ApiError> {
+    let empty = Whole { parts: Vec::new(), logprobs: Vec::new(), finish: Finish::Stop };
+    let mut sequences = vec![empty; run.sequences()];
     while !run.over() {
         run.advance(&mut sequences).await?;
     }
-    let taken = run.taken();
-    let sequences = sequences.iter().enumerate();
-    let json = match head.endpoint {
-        Endpoint::Chat => {
-            let choices: Vec<_> = sequences
-                .map(|(index, whole)| ChatChoice {
-                    index,
-                    message: Message { role: "assistant", content: &whole.text, refusal: None },
-                    logprobs: whole.logged(tokenizer, logprobs).map(Into::into),
-                    finish_reason: whole.finish,
-                })
-                .collect();
-            serde_json::to_vec(&head.whole(choices, taken))
-        }
-        Endpoint::Completion => {
-            let choices: Vec<_> = sequences
-                .map(|(index, whole)| CompletionChoice {
-                    index,
-                    text: &whole.text,
-                    logprobs: whole.logged(tokenizer, logprobs).map(Into::into),
-                    finish_reason: Some(whole.finish),
-                })
-                .collect();
-            serde_json::to_vec(&head.whole(choices, taken))
-        }
-    };
-    Ok(json.expect("an answer has string keys and finite numbers"))
+    Ok(writer.whole(&sequences, run.taken()))
 }

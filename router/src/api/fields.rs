@@ -107,8 +107,12 @@ impl<'a> Fields<'a> {
 
     /// Takes an integer in `range`.
     pub(crate) fn integer(&mut self, field: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
-        let Some(value) = self.typed::<i64>(field, "an integer")? else { return Ok(None) };
+        let Some(raw) = self.raw(field) else { return Ok(None) };
         let name = self.name(field);
+        let value = match whole(raw) {
+            Some(value) => value,
+            None => typed::<i64>(raw, &name, "an integer")?,
+        };
         if range.contains(&value) {
             Ok(Some(value))
         } else if *range.end() == i64::MAX || *range.end() == i64::from(u32::MAX) {
@@ -145,8 +149,16 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Returns an integer that is written as a number with a fraction of 0, such as `2.0`.
+fn whole(raw: &RawValue) -> Option<i64> {
+    /// Above, numbers of JavaScript and Python leave out integers.
+    const EXACT_MAX: f64 = (1u64 << 53) as f64;
+    let number: f64 = raw.get().parse().ok().filter(|_| raw.get().contains(['.', 'e', 'E']))?;
+    (number.fract() == 0.0 && number.abs() <= EXACT_MAX).then_some(number as i64)
+}
+
 /// Reads `raw`, the value of the field `name`, as a `T`, which is `wanted` in words.
-pub(crate) fn typed<T: DeserializeOwned>(raw: &RawValue, name: &str, wanted: &str) -> Result<T, ApiError> {
+pub(crate) fn typed<'a, T: Deserialize<'a>>(raw: &'a RawValue, name: &str, wanted: &str) -> Result<T, ApiError> {
     serde_json::from_str(raw.get())
         .map_err(|_| ApiError::field_type(name, format!("'{name}' must be {wanted}, not {}.", sort(raw))))
 }

@@ -1,18 +1,19 @@
-//! The OpenAI API's requests: from a body to what the brain takes, with every field checked.
+//! What the requests of all dialects have in common: fields that are checked one by one, limits, the conversation that
+//! a template makes a prompt of, and the request that comes of it.
 //!
-//! What is deliberately absent: sockets, waiting, and the answers (those are `answer`'s).
+//! What is deliberately absent: sockets, waiting, how one dialect spells its fields (`dialects`), and the answers
+//! (`answer`).
 
-mod ask;
-mod chat;
-mod completion;
+mod conversation;
 mod fields;
 mod limits;
 mod options;
-mod prefix;
+mod request;
+mod tools;
 
-pub(crate) use ask::{Endpoint, ParsedRequest, ask, is_quick};
+pub(crate) use conversation::Conversation;
+pub(crate) use fields::{Fields, sort, typed};
 pub(crate) use limits::Limits;
-pub(crate) use prefix::prefix;
-
-#[cfg(test)]
-mod tests;
+pub(crate) use options::{Options, Output, at_least, in_vocabulary, model, stop_strings, text};
+pub(crate) use request::{ParsedRequest, Prompt};
+pub(crate) use tools::{TOOLS_BYTES_MAX, Tool, call_id, earlier_call, offer, set_thinking, think};

@@ -1,23 +1,21 @@
-//! The fields that chats and completions share: how to sample, when to stop, what to report.
+//! What a request asks for besides its prompt, and how fields that several dialects have are read.
 
 use super::fields::{Fields, sort, typed};
-use super::limits::Limits;
 use crate::config::ModelCard;
 use crate::error::ApiError;
+use crate::output::{OutputParser, Tools};
 use domain::{SamplingParams, Token};
 use engine::text::SpecialTokens;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Most stop strings of a request.
 const STOPS_MAX: usize = 16;
 /// Longest stop string in bytes.
 const STOP_BYTES_MAX: usize = 1024;
-/// Most stop token ids of a request.
-const STOP_TOKENS_MAX: usize = 128;
-/// Most tokens with a bias.
-const BIASES_MAX: usize = 1024;
+
+/// Tokens of a prompt's end that may say what its answer begins inside of.
+const PROMPT_END_TOKENS: usize = 16;
 
 /// What a request asks for besides its prompt.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,137 +36,70 @@ pub(crate) struct Options {
     pub(crate) include_usage: bool,
     /// Whether special tokens are part of the answer's text.
     pub(crate) special_tokens: SpecialTokens,
+    /// What tells reasoning and calls from text; `None`: all is text.
+    pub(crate) output: Option<Output>,
     /// The answer's text goes on with that of the prompt, rather than begin a text.
     pub(crate) goes_on: bool,
 }
 
-impl Options {
-    /// Takes the shared fields. `max_tokens` and log probabilities are spelled differently in chats and completions
-    /// and come as arguments. `goes_on` is not among them: the answer begins a text.
-    pub(super) fn take(
-        fields: &mut Fields<'_>,
-        card: &ModelCard,
-        limits: &Limits,
-        max_tokens: Option<u32>,
-        logprobs: Option<u32>,
-    ) -> Result<Self, ApiError> {
-        let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
-        // One sequence is the best of one: where it asks for no more than `n`, `best_of` changes nothing.
-        fields.neutral("best_of", &[json!(choices)])?;
-        let stream = fields.flag("stream")?.unwrap_or(false);
-        let include_usage = include_usage(fields, stream)?;
-        let mut stop_tokens = stop_tokens(fields, card)?;
-        if !fields.flag("ignore_eos")?.unwrap_or(false) {
-            stop_tokens.extend_from_slice(&card.eos);
+/// How the text of an answer is taken apart.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Output {
+    /// The tools that the model may call.
+    pub(crate) tools: Option<Arc<Tools>>,
+    /// The answer ends with its first call.
+    pub(crate) one_call: bool,
+}
+
+impl Output {
+    /// Shows the markers that are special tokens to what takes the answer apart, unless `special_tokens` shows all.
+    pub(crate) fn shows_in(&self, special_tokens: &mut SpecialTokens, card: &ModelCard) {
+        let names = card.forms.markers(self.tools.is_some());
+        let tokens = names.into_iter().filter_map(|name| card.tokenizer.token_id(name));
+        let markers: Vec<Token> = tokens.filter(|&token| card.tokenizer.is_special(token)).collect();
+        if *special_tokens == SpecialTokens::Hidden && !markers.is_empty() {
+            *special_tokens = SpecialTokens::Some(markers.into());
         }
-        stop_tokens.sort_unstable();
-        stop_tokens.dedup();
-        let min_tokens = at_least(fields, "min_tokens", 0)?.unwrap_or(0);
-        let defaults = &card.sampling;
-        let params = SamplingParams {
-            temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature),
-            top_p: top_p(fields)?.unwrap_or(defaults.top_p),
-            // vLLM and Hugging Face write "off" as -1 and 0.
-            top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map_or(defaults.top_k, |k| k.max(0) as u32),
-            min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(defaults.min_p),
-            presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?.unwrap_or(defaults.presence_penalty),
-            frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(defaults.frequency_penalty),
-            repetition_penalty: fields
-                .number("repetition_penalty", 0.01..=10.0)?
-                .unwrap_or(defaults.repetition_penalty),
-            logit_bias: logit_bias(fields, card)?,
-            logprobs,
-            stop_tokens,
-            min_tokens,
-            max_tokens: max_tokens.unwrap_or(u32::MAX),
-        };
-        if max_tokens.is_some_and(|most| min_tokens > most) {
-            let message =
-                format!("'min_tokens' ({min_tokens}) is above the most output tokens ({}).", params.max_tokens);
-            return Err(ApiError::field("min_tokens", message));
-        }
-        let stops = stops(fields)?;
-        let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
-        let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
-            true => SpecialTokens::Hidden,
-            false => SpecialTokens::Shown,
-        };
-        take_inert(fields)?;
-        let goes_on = false;
-        Ok(Self { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, goes_on })
+    }
+
+    /// Begins to take the answer to `prompt` apart; `None`: all is text.
+    pub(crate) fn parser(&self, prompt: &[Token], card: &ModelCard) -> Option<Box<dyn OutputParser>> {
+        let end = &prompt[prompt.len().saturating_sub(PROMPT_END_TOKENS)..];
+        let end = card.tokenizer.decode(end, SpecialTokens::Shown);
+        card.forms.parser(&end, self.tools.clone())
     }
 }
 
 /// Takes an integer that is at least `least` and fits 32 bits.
-pub(super) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Result<Option<u32>, ApiError> {
+pub(crate) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Result<Option<u32>, ApiError> {
     let value = fields.integer(field, i64::from(least)..=i64::from(u32::MAX))?;
     Ok(value.map(|value| value as u32))
 }
 
-/// Checks fields that change nothing about the answer, or that are fine as long as they ask for nothing.
-fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    // Whom the request is for. Nothing here depends on it.
-    fields.string("user")?;
-    fields.neutral("store", &[json!(false)])?;
-    fields.neutral("metadata", &[json!({})])?;
-    fields.neutral("service_tier", &[json!("auto"), json!("default")])
-}
-
-fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
-    const FIELD: &str = "stream_options";
-    let Some(raw) = fields.raw(FIELD) else { return Ok(false) };
-    if !stream {
-        return Err(ApiError::field(FIELD, "'stream_options' is only allowed when 'stream' is true."));
-    }
-    let mut inner = Fields::of_field(raw, FIELD)?;
-    let include = inner.flag("include_usage")?.unwrap_or(false);
-    inner.neutral("include_obfuscation", &[json!(false)])?;
-    inner.finish()?;
-    Ok(include)
-}
-
-fn top_p(fields: &mut Fields<'_>) -> Result<Option<f32>, ApiError> {
-    let top_p = fields.number("top_p", 0.0..=1.0)?;
-    if top_p == Some(0.0) {
-        // The smallest set that reaches nothing is empty; what is meant is the most probable token.
-        return Ok(Some(f32::MIN_POSITIVE));
-    }
-    Ok(top_p)
-}
-
-fn stops(fields: &mut Fields<'_>) -> Result<Vec<String>, ApiError> {
-    const FIELD: &str = "stop";
-    let Some(raw) = fields.raw(FIELD) else { return Ok(Vec::new()) };
+/// Takes the strings that end an answer: one, or several.
+pub(crate) fn stop_strings(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, ApiError> {
+    let Some(raw) = fields.raw(field) else { return Ok(Vec::new()) };
     let stops: Vec<String> = match raw.get().as_bytes()[0] {
-        b'"' => vec![typed(raw, FIELD, "a string")?],
-        _ => typed(raw, FIELD, "a string or an array of strings")?,
+        b'"' => vec![typed(raw, field, "a string")?],
+        _ => typed(raw, field, "a string or an array of strings")?,
     };
     if stops.len() > STOPS_MAX {
-        return Err(ApiError::field(FIELD, format!("'stop' has {} strings; {STOPS_MAX} are allowed.", stops.len())));
+        return Err(ApiError::field(field, format!("'{field}' has {} strings; {STOPS_MAX} are allowed.", stops.len())));
     }
     if stops.iter().any(String::is_empty) {
-        return Err(ApiError::field(FIELD, "'stop' has an empty string, which would end every answer at once."));
+        return Err(ApiError::field(
+            field,
+            format!("'{field}' has an empty string, which would end every answer at once."),
+        ));
     }
     if stops.iter().any(|stop| stop.len() > STOP_BYTES_MAX) {
-        return Err(ApiError::field(FIELD, format!("A string of 'stop' is longer than {STOP_BYTES_MAX} bytes.")));
+        return Err(ApiError::field(field, format!("A string of '{field}' is longer than {STOP_BYTES_MAX} bytes.")));
     }
     Ok(stops)
 }
 
-fn stop_tokens(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<Token>, ApiError> {
-    const FIELD: &str = "stop_token_ids";
-    let Some(raw) = fields.raw(FIELD) else { return Ok(Vec::new()) };
-    let tokens: Vec<Token> = typed(raw, FIELD, "an array of token ids")?;
-    if tokens.len() > STOP_TOKENS_MAX {
-        let message = format!("'{FIELD}' has {} tokens; {STOP_TOKENS_MAX} are allowed.", tokens.len());
-        return Err(ApiError::field(FIELD, message));
-    }
-    in_vocabulary(&tokens, FIELD, card)?;
-    Ok(tokens)
-}
-
 /// Checks that the model has all `tokens`.
-pub(super) fn in_vocabulary(tokens: &[Token], field: &str, card: &ModelCard) -> Result<(), ApiError> {
+pub(crate) fn in_vocabulary(tokens: &[Token], field: &str, card: &ModelCard) -> Result<(), ApiError> {
     match tokens.iter().find(|&&token| token >= card.shape.vocab) {
         None => Ok(()),
         Some(token) => {
@@ -179,48 +110,18 @@ pub(super) fn in_vocabulary(tokens: &[Token], field: &str, card: &ModelCard) -> 
     }
 }
 
-fn logit_bias(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Vec<(Token, f32)>, ApiError> {
-    const FIELD: &str = "logit_bias";
-    const BIAS_MAX: f32 = 100.0;
-    let Some(raw) = fields.raw(FIELD) else { return Ok(Vec::new()) };
-    let biases: BTreeMap<String, f32> = typed(raw, FIELD, "an object from token ids to numbers")?;
-    if biases.len() > BIASES_MAX {
-        let message = format!("'{FIELD}' has {} tokens; {BIASES_MAX} are allowed.", biases.len());
-        return Err(ApiError::field(FIELD, message));
-    }
-    let mut out = Vec::with_capacity(biases.len());
-    for (name, bias) in biases {
-        let Ok(token) = name.parse::<Token>() else {
-            return Err(ApiError::field(FIELD, format!("'{FIELD}' has the key '{name}', which is no token id.")));
-        };
-        if !(-BIAS_MAX..=BIAS_MAX).contains(&bias) {
-            let message = format!("'{FIELD}' of token {token} must be between -{BIAS_MAX} and {BIAS_MAX}, not {bias}.");
-            return Err(ApiError::field(FIELD, message));
-        }
-        out.push((token, bias));
-    }
-    out.sort_unstable_by_key(|&(token, _)| token);
-    if let Some(twins) = out.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        return Err(ApiError::field(FIELD, format!("'{FIELD}' has the token {} twice.", twins[0].0)));
-    }
-    let tokens: Vec<Token> = out.iter().map(|&(token, _)| token).collect();
-    in_vocabulary(&tokens, FIELD, card)?;
-    Ok(out)
-}
-
 /// Checks that the request names the model of `card`.
-pub(super) fn model(fields: &mut Fields<'_>, card: &ModelCard) -> Result<(), ApiError> {
+pub(crate) fn model(fields: &mut Fields<'_>, card: &ModelCard) -> Result<(), ApiError> {
     let name = fields.string("model")?.ok_or_else(|| ApiError::missing("model"))?;
     if name == card.name { Ok(()) } else { Err(ApiError::no_model(&name, &card.name)) }
 }
 
 /// Reads the text of a message or of one of its parts.
-pub(super) fn text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
+pub(crate) fn text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
     match raw.get().as_bytes()[0] {
         b'"' => typed(raw, name, "a string"),
         b'[' => {
-            let parts: Vec<&RawValue> = serde_json::from_str(raw.get())
-                .map_err(|_| ApiError::field_type(name, format!("'{name}' must be a string or an array of parts.")))?;
+            let parts: Vec<&RawValue> = typed(raw, name, "a string or an array of parts")?;
             let mut text = String::new();
             for (at, part) in parts.iter().enumerate() {
                 text.push_str(&part_text(part, &format!("{name}[{at}]"))?);
@@ -244,9 +145,4 @@ fn part_text(raw: &RawValue, name: &str) -> Result<String, ApiError> {
     let text = part.string("text")?.ok_or_else(|| ApiError::missing(&part.name("text")))?;
     part.finish()?;
     Ok(text)
-}
-
-/// Returns `{"type": "text"}`, the only form of answer.
-pub(super) fn text_format() -> Value {
-    json!({ "type": "text" })
 }

@@ -25,6 +25,8 @@ pub(crate) enum Update {
         token: Token,
         /// Where asked for.
         logprobs: Option<TokenLogprobs>,
+        /// At the first token: prompt tokens that a cache had.
+        cached_tokens: u32,
     },
     /// A sequence ended regularly.
     SequenceEnd {
@@ -160,7 +162,8 @@ impl Client {
         }
         meters.tokens.increment(1);
         let sequence = self.sequence_base + index;
-        self.deliver(Update::Token { sequence, token: row.token, logprobs: row.logprobs })
+        let TokenRow { token, logprobs, cached_tokens, .. } = row;
+        self.deliver(Update::Token { sequence, token, logprobs, cached_tokens })
     }
 
     pub(super) fn choice_end(&mut self, choice: Choice, end: End) -> Delivered {

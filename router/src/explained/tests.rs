@@ -1,6 +1,6 @@
 use super::*;
-use crate::api::Endpoint;
 use crate::clock::Clock;
+use crate::dialects::openai::Completion;
 use crate::open_requests::OpenRequests;
 use domain::{Epoch, SamplingParams};
 use std::time::Duration;
@@ -20,8 +20,8 @@ fn request(id: u64) -> Request {
 
 fn access(id: u64) -> Arc<Access> {
     Access::begin(
-        RequestId(id),
-        Endpoint::Completion,
+        (RequestId(id), None),
+        &Completion,
         "tiny-rust".to_owned(),
         Clock::new(),
         None,

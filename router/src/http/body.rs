@@ -2,12 +2,15 @@
 
 use super::app::App;
 use super::bodies::{Bodies, Full, Share};
+use super::lenient;
 use crate::config::RouterConfig;
 use crate::error::ApiError;
 use axum::body::Body;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use flate2::write::MultiGzDecoder;
 use futures_util::StreamExt;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +42,22 @@ enum Broken {
     TooSlow,
     Full,
     Error(axum::Error),
+    Gzip(io::Error),
+}
+
+/// What of a body was taken, within its limits.
+struct Taken {
+    bytes: Vec<u8>,
+    share: Share,
+    most: usize,
+    /// Why no more was taken.
+    refused: Option<Broken>,
+}
+
+/// How a body comes.
+enum Coded {
+    Plain(Taken),
+    Gzip(Box<MultiGzDecoder<Taken>>),
 }
 
 impl From<Full> for Broken {
@@ -52,7 +71,8 @@ impl From<Full> for Broken {
 pub(super) async fn read(headers: &HeaderMap, body: Body, app: &App) -> Result<Whole, ApiError> {
     check_type(headers)?;
     let config = &app.config;
-    let broken = match collect(headers, body, config, &app.bodies).await {
+    let gzip = is_gzip(headers)?;
+    let broken = match collect(headers, body, config, &app.bodies, gzip).await {
         Ok(whole) => return Ok(whole),
         Err(broken) => broken,
     };
@@ -60,6 +80,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, app: &App) -> Result<W
         Broken::TooLarge => ApiError::body_too_large(config.body_bytes_max),
         Broken::TooSlow => ApiError::body_too_slow(config.body_wait, config.body_min_bytes_per_s),
         Broken::Error(error) => ApiError::body(format!("The body could not be read: {error}.")),
+        Broken::Gzip(error) => ApiError::body(format!("The body is not valid gzip: {error}.")),
         Broken::Full => {
             let most = app.bodies.bytes_max();
             app.overloaded(format!("The bodies of open requests have {most} bytes, the most that this service holds."))
@@ -68,40 +89,106 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, app: &App) -> Result<W
     })
 }
 
+/// Reads a body, and decodes it if it is `gzip`. Its limit holds for what it is decoded to, too.
 async fn collect(
     headers: &HeaderMap,
     body: Body,
     config: &RouterConfig,
     bodies: &Arc<Bodies>,
+    gzip: bool,
 ) -> Result<Whole, Broken> {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let most = declared.unwrap_or(config.body_bytes_max);
-    if most > config.body_bytes_max {
+    if declared.is_some_and(|declared| declared > config.body_bytes_max) {
         return Err(Broken::TooLarge);
     }
-    let (mut share, mut bytes, mut stream) = (bodies.begin(), Vec::new(), body.into_data_stream());
+    let most = declared.filter(|_| !gzip).unwrap_or(config.body_bytes_max);
+    let taken = Taken { bytes: Vec::new(), share: bodies.begin(), most, refused: None };
+    let mut coded = if gzip { Coded::Gzip(Box::new(MultiGzDecoder::new(taken))) } else { Coded::Plain(taken) };
+    let mut stream = body.into_data_stream();
     let began = Instant::now();
     loop {
-        let due = began + time_for(bytes.len(), config.body_min_bytes_per_s).min(config.body_wait);
+        let taken = coded.taken();
+        let due = began + time_for(taken.bytes.len(), config.body_min_bytes_per_s).min(config.body_wait);
         let part = tokio::select! {
             part = timeout_at(due, stream.next()) => part.map_err(|_| Broken::TooSlow)?,
-            () = share.given_up() => return Err(Broken::Full),
+            () = taken.share.given_up() => return Err(Broken::Full),
         };
         let Some(part) = part else { break };
-        let part = part.map_err(Broken::Error)?;
-        let needed = bytes.len() + part.len();
-        if needed > most {
+        coded.take(&part.map_err(Broken::Error)?)?;
+    }
+    let Taken { mut bytes, share, .. } = coded.finish()?;
+    share.complete();
+    lenient::repair(&mut bytes);
+    Ok(Whole { bytes, _share: share })
+}
+
+impl Coded {
+    fn taken(&self) -> &Taken {
+        match self {
+            Self::Plain(taken) => taken,
+            Self::Gzip(decoder) => decoder.get_ref(),
+        }
+    }
+
+    fn take(&mut self, part: &[u8]) -> Result<(), Broken> {
+        match self {
+            Self::Plain(taken) => taken.take(part),
+            Self::Gzip(decoder) => {
+                let decoded = decoder.write_all(part);
+                decoded.map_err(|error| decoder.get_mut().refused.take().unwrap_or(Broken::Gzip(error)))
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Taken, Broken> {
+        match self {
+            Self::Plain(taken) => Ok(taken),
+            Self::Gzip(mut decoder) => match decoder.try_finish() {
+                Ok(()) => decoder.finish().map_err(Broken::Gzip),
+                Err(error) => Err(decoder.get_mut().refused.take().unwrap_or(Broken::Gzip(error))),
+            },
+        }
+    }
+}
+
+impl Taken {
+    fn take(&mut self, part: &[u8]) -> Result<(), Broken> {
+        let needed = self.bytes.len() + part.len();
+        if needed > self.most {
             return Err(Broken::TooLarge);
         }
-        if needed > bytes.capacity() {
-            let capacity = needed.max(2 * bytes.capacity()).max(FIRST_BYTES).min(most);
-            share.take(capacity - bytes.capacity())?;
-            bytes.reserve_exact(capacity - bytes.len());
+        if needed > self.bytes.capacity() {
+            let capacity = needed.max(2 * self.bytes.capacity()).max(FIRST_BYTES).min(self.most);
+            self.share.take(capacity - self.bytes.capacity())?;
+            self.bytes.reserve_exact(capacity - self.bytes.len());
         }
-        bytes.extend_from_slice(&part);
+        self.bytes.extend_from_slice(part);
+        Ok(())
     }
-    share.complete();
-    Ok(Whole { bytes, _share: share })
+}
+
+impl Write for Taken {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.take(part).map(|()| part.len()).map_err(|why| {
+            self.refused = Some(why);
+            io::Error::other("the body is refused")
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns whether a body is gzip. Errors: it is encoded in another way.
+fn is_gzip(headers: &HeaderMap) -> Result<bool, ApiError> {
+    let Some(declared) = headers.get(CONTENT_ENCODING) else { return Ok(false) };
+    let coding = String::from_utf8_lossy(declared.as_bytes()).trim().to_ascii_lowercase();
+    match coding.as_str() {
+        "gzip" | "x-gzip" => Ok(true),
+        "identity" | "" => Ok(false),
+        _ => Err(ApiError::content_encoding(&coding)),
+    }
 }
 
 /// Returns the time within which a body must have more than `bytes` bytes.
@@ -151,7 +238,7 @@ mod tests {
     /// Returns how long it takes to read a body, and what comes of it.
     async fn timed(body: Body) -> (Duration, Result<usize, Broken>) {
         let began = Instant::now();
-        let read = collect(&HeaderMap::new(), body, &config(), &Bodies::new(64 * KIB)).await;
+        let read = collect(&HeaderMap::new(), body, &config(), &Bodies::new(64 * KIB), false).await;
         (began.elapsed(), read.map(|whole| whole.len()))
     }
 
@@ -178,7 +265,7 @@ mod tests {
         let endless =
             || parts(1, KIB, Duration::ZERO).into_data_stream().chain(parts(1, 1, 20 * SECOND).into_data_stream());
         let large = parts(40, KIB, Duration::ZERO).into_data_stream().chain(endless());
-        let read = |body| collect(&headers, body, &config, &bodies);
+        let read = |body| collect(&headers, body, &config, &bodies, false);
         // The large one does not end before the other needs its room.
         let small = async {
             sleep(SECOND).await;
@@ -193,5 +280,30 @@ mod tests {
         assert!(matches!(more, Err(Broken::Full)), "{more:?}");
         drop(small);
         assert_eq!(read(parts(40, KIB, Duration::ZERO)).await.expect("there is room").len(), 40 * KIB);
+    }
+
+    fn gzipped(bytes: &[u8]) -> Vec<u8> {
+        let mut small = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        small.write_all(bytes).expect("a Vec takes all");
+        small.finish().expect("a Vec takes all")
+    }
+
+    #[tokio::test]
+    async fn what_gzip_decodes_to_has_the_limits_of_a_body() {
+        let (config, bodies, headers) = (config(), Bodies::new(64 * KIB), HeaderMap::new());
+        let read = async |sent: Vec<u8>| collect(&headers, Body::from(sent), &config, &bodies, true).await;
+        let most = vec![b' '; 64 * KIB];
+        let whole = read(gzipped(&most)).await.expect("it is within the limit");
+        assert_eq!(whole.len(), 64 * KIB);
+        drop(whole);
+        // A thousandth of it is sent, and no more than the limit is ever held.
+        let bomb = gzipped(&vec![0; 64 << 20]);
+        assert!(bomb.len() < 128 * KIB);
+        assert!(matches!(read(bomb[..60 * KIB].to_vec()).await, Err(Broken::TooLarge)));
+        let two = [gzipped(b"{"), gzipped(b"}")].concat();
+        assert_eq!(&*read(two).await.expect("members follow each other"), b"{}");
+        let (cut, plain) = (gzipped(b"{}"), b"{}".to_vec());
+        assert!(matches!(read(cut[..cut.len() - 3].to_vec()).await, Err(Broken::Gzip(_))));
+        assert!(matches!(read(plain).await, Err(Broken::Gzip(_))));
     }
 }

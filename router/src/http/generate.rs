@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions` and `POST /v1/completions`: parse, hand to the brain, answer.
+//! The paths that generate text, in any dialect: parse, hand to the brain, answer.
 //!
 //! Whatever stops a handler - the client's connection ended, at any moment - drops its [`Waiting`], and that is how the
 //! brain learns that the client is gone.
@@ -8,10 +8,11 @@ use super::body;
 use super::connections::{Admitted, Connection};
 use super::places::Place;
 use crate::access::Access;
-use crate::answer::{Head, Run, Waiting, events, whole};
-use crate::api::{Endpoint, Limits, ParsedRequest, ask, is_quick};
+use crate::answer::{Run, Waiting, events, whole};
+use crate::api::{Limits, ParsedRequest};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
+use crate::dialects::{Dialect, Head, ask, is_quick};
 use crate::error::ApiError;
 use crate::open_requests::Stage;
 use crate::traced::{TRACEPARENT, Trace};
@@ -28,16 +29,17 @@ use std::sync::Arc;
 use telemetry::metrics;
 use threads::Doing;
 
-/// Answers a request to `endpoint`. The answer tells what is left to the request's key.
-pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request) -> Response {
+/// Answers a request in `dialect`. The answer tells what is left to the request's key.
+pub(super) async fn generate(app: Arc<App>, dialect: &'static dyn Dialect, request: Request) -> Response {
     let name: RequestId = *request.extensions().get().expect("every request has its id");
     let trace = Trace::begin(request.headers());
-    let access = Access::begin(name, endpoint, app.card.name.clone(), app.clock, trace, &app.open_requests);
+    let client = request.extensions().get().cloned();
+    let access = Access::begin((name, client), dialect, app.card.name.clone(), app.clock, trace, &app.open_requests);
     let key = app.config.keys.find(request.headers());
     let (answered, key) = match key {
         Ok(key) => {
             key.iter().for_each(|key| access.shows(key));
-            (answer(&app, endpoint, request, key.as_ref(), &access).await, key)
+            (answer(&app, dialect, request, key.as_ref(), &access).await, key)
         }
         Err(error) => {
             let error = ApiError::from(error);
@@ -45,7 +47,10 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
             (Err(error), None)
         }
     };
-    let mut response = answered.inspect_err(|error| access.refused(error)).into_response();
+    let mut response = answered.inspect_err(|error| access.refused(error)).unwrap_or_else(|error| {
+        let body = dialect.error(&error, name);
+        error.response(body)
+    });
     if let Some(key) = key {
         key.tell(response.headers_mut());
     }
@@ -59,26 +64,26 @@ pub(super) async fn generate(app: Arc<App>, endpoint: Endpoint, request: Request
 
 async fn answer(
     app: &Arc<App>,
-    endpoint: Endpoint,
+    dialect: &'static dyn Dialect,
     request: Request,
     key: Option<&Key>,
     access: &Arc<Access>,
 ) -> Result<Response, ApiError> {
     // Until the brain has the request, its outcome is counted here.
-    let accepted = accept(app, endpoint, request, key, access).await;
+    let accepted = accept(app, dialect, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
-    let id = endpoint.answer_id(access.id());
-    let head = Head { endpoint, id, created: unix_seconds(), model: app.card.name.clone() };
-    let logprobs = ask.options.params.logprobs.is_some();
+    let request = access.id();
+    let id = dialect.answer_id(request);
+    let head = Head { request, id, created: unix_seconds(), model: app.card.name.clone() };
+    let writer = dialect.writer(head, &ask, &app.card);
     if !ask.options.stream {
-        let json = whole(run, &head, &app.card.tokenizer, logprobs).await?;
+        let json = whole(run, &*writer).await?;
         return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
     }
     run.placed().await?;
-    let events =
-        events(run, head, app.card.tokenizer.clone(), logprobs, ask.options.include_usage, app.config.keepalive);
+    let events = events(run, writer, app.config.keepalive);
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -103,19 +108,12 @@ struct Accepted {
 /// to take, or its key allows no more, the body is not read.
 async fn accept(
     app: &Arc<App>,
-    endpoint: Endpoint,
+    dialect: &'static dyn Dialect,
     request: Request,
     key: Option<&Key>,
     access: &Access,
 ) -> Result<Accepted, ApiError> {
-    app.open()?;
-    let admission = match key {
-        Some(key) if !key.may_ask(&app.card.name) => {
-            return Err(ApiError::forbidden_model(&app.card.name, &key.id()));
-        }
-        Some(key) => key.admit()?,
-        None => Admission::free(),
-    };
+    let admission = admit(app, key)?;
     let service = app.service()?;
     if app.places.are_taken() {
         return Err(no_place(app, access).await);
@@ -128,11 +126,11 @@ async fn accept(
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
     let begun = app.clock.now();
-    let ask = if is_quick(endpoint, &body) {
-        ask(endpoint, &body, &app.card, &limits)?
+    let ask = if is_quick(dialect, &body) {
+        ask(dialect, &body, &app.card, &limits)?
     } else {
         let app = app.clone();
-        let parse = move || threads::during(Doing::ReadsPrompt, || ask(endpoint, &body, &app.card, &limits));
+        let parse = move || threads::during(Doing::ReadsPrompt, || ask(dialect, &body, &app.card, &limits));
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
@@ -145,6 +143,16 @@ async fn accept(
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
     Ok(Accepted { ask, places, admitted, served: service.served, admission })
+}
+
+/// Checks that requests are taken, and this key's for the model. Returns what it allows.
+pub(super) fn admit(app: &App, key: Option<&Key>) -> Result<Admission, ApiError> {
+    app.open()?;
+    match key {
+        Some(key) if !key.may_ask(&app.card.name) => Err(ApiError::forbidden_model(&app.card.name, &key.id())),
+        Some(key) => Ok(key.admit()?),
+        None => Ok(Admission::free()),
+    }
 }
 
 async fn place(app: &App, prompts: usize, access: &Access) -> Result<Place, ApiError> {

@@ -4,13 +4,18 @@ mod app;
 mod bodies;
 mod body;
 mod connections;
+mod cors;
 mod generate;
+mod identify;
+mod lenient;
 mod ops;
 mod pages;
 mod patient;
 mod places;
+mod prompts;
 mod routes;
 mod server;
+mod shrink;
 mod unread;
 
 pub(crate) use app::App;

@@ -42,7 +42,7 @@ pub async fn serve_ops(
         .route("/lanes", get(lanes))
         .route_layer(from_fn_with_state(reach, readers));
     let app = Router::new().route("/live", get(live)).route("/ready", get(ready)).merge(told).merge(operators);
-    let server = Server::new(port, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT).with_http2();
+    let server = Server::new(port, app, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT);
     let tell = async {
         loop {
             let serves = !*draining.borrow_and_update();

@@ -1,49 +1,61 @@
 //! The paths, and those of them that are not about generation.
 
 use super::app::App;
+use super::cors::cors;
 use super::generate::generate;
-use super::{ops, pages};
-use crate::api::Endpoint;
+use super::identify::identify;
+use super::shrink::shrink;
+use super::{ops, pages, prompts};
 use crate::brain::Phase;
+use crate::dialects::{self, Dialect, openai};
 use crate::error::ApiError;
 use admin::Browsers;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use domain::RequestId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Names the request in answers and logs.
-static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let completion = |State(app): State<Arc<App>>, request: Request| generate(app, Endpoint::Completion, request);
-    let paths = if app.config.metrics_on_api { told(&app.config.browsers) } else { probes() };
-    let paths = if app.config.chat_page { paths.merge(pages::chat()) } else { paths };
-    paths
-        .route(Endpoint::Chat.path(), post(chat))
-        .route(Endpoint::Completion.path(), post(completion))
+    let api = prompts::with(dialects::ALL.into_iter().fold(Router::new(), with))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))
-        .fallback(async |method: Method, uri: Uri| ApiError::no_path(method.as_str(), uri.path()))
-        .method_not_allowed_fallback(async |method: Method, uri: Uri| ApiError::no_method(method.as_str(), uri.path()))
+        .fallback(no_path)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn(shrink))
+        .layer(cors(&app.config.cors_origins));
+    let told = if app.config.metrics_on_api { told(&app.config.browsers) } else { probes() };
+    let told = if app.config.chat_page { told.merge(pages::chat()) } else { told };
+    told.method_not_allowed_fallback(no_method)
+        .merge(api)
         .layer(from_fn_with_state(app.clone(), identify))
         .with_state(app)
+}
+
+/// Answers a method that a path does not take. What it takes, the header `Allow` says, also to `OPTIONS`.
+async fn no_method(method: Method, uri: Uri, request: Extension<RequestId>) -> Response {
+    if method == Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    dialects::refuse(uri.path(), &ApiError::no_method(method.as_str(), uri.path()), *request)
+}
+
+async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>) -> Response {
+    dialects::refuse(uri.path(), &ApiError::no_path(method.as_str(), uri.path()), *request)
 }
 
 /// Returns the routes of operators and their tools, for a listener of their own: also those of the admin service, and
 /// the console, which chats here because pages may ask their own port alone.
 pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
     let browsers = app.config.browsers.clone();
-    let talk = Router::new()
-        .route(Endpoint::Chat.path(), post(chat))
+    let talk = with(Router::new(), &openai::Chat)
         .route("/v1/models", get(models))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
@@ -51,8 +63,12 @@ pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
     told(&browsers).with_state(app).merge(operators).merge(browsers.guard(talk)).merge(pages)
 }
 
-async fn chat(State(app): State<Arc<App>>, request: Request) -> Response {
-    generate(app, Endpoint::Chat, request).await
+/// Adds the path of `dialect`.
+fn with(paths: Router<Arc<App>>, dialect: &'static dyn Dialect) -> Router<Arc<App>> {
+    paths.route(
+        dialect.path(),
+        post(move |State(app): State<Arc<App>>, request: Request| generate(app, dialect, request)),
+    )
 }
 
 /// Returns the routes of probes, and of what the process tells about itself.
@@ -63,16 +79,6 @@ fn told(browsers: &Browsers) -> Router<Arc<App>> {
 
 fn probes() -> Router<Arc<App>> {
     Router::new().route("/live", get(ops::live)).route("/ready", get(ready))
-}
-
-/// Gives every request its id, and tells the client.
-async fn identify(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let id = RequestId(app.draw.unique());
-    request.extensions_mut().insert(id);
-    let mut response = next.run(request).await;
-    let value = HeaderValue::from_str(&id.to_string()).expect("hexadecimal digits are ASCII");
-    response.headers_mut().insert(REQUEST_ID.clone(), value);
-    response
 }
 
 /// Describes the model as OpenAI does. If a worker was up, it has the longest context, and whether the devices of all

@@ -6,7 +6,7 @@ use super::unread::{discard, lend};
 use admin::{Caller, Certified};
 use axum::Router;
 use axum::http::header::{CONNECTION, EXPECT};
-use axum::http::{HeaderValue, Request};
+use axum::http::{HeaderValue, Request, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -47,22 +47,15 @@ pub(crate) struct Server {
     connections: Arc<Connections>,
     write_wait: Duration,
     graceful: GracefulShutdown,
-    /// Clients may speak HTTP/2 at once, as gRPC does.
-    speaks_http2: bool,
 }
 
 impl Server {
     /// Makes a server on `port` with at most `connections_max` connections. Above that, each new one closes one that
-    /// has no open request.
+    /// has no open request. Clients may speak HTTP/2 at once, as gRPC does: a connection that carries streams waits as
+    /// any other does, so a client that watches without end keeps no other out.
     pub(crate) fn new(port: Port, app: Router, connections_max: usize, write_wait: Duration) -> Self {
         let connections = Connections::new(connections_max);
-        Self { port, app, connections, write_wait, graceful: GracefulShutdown::new(), speaks_http2: false }
-    }
-
-    /// Lets clients speak HTTP/2, too, where they begin with its preface. A connection that carries streams waits as
-    /// any other does, so a client that watches without end keeps no other out.
-    pub(crate) fn with_http2(self) -> Self {
-        Self { speaks_http2: true, ..self }
+        Self { port, app, connections, write_wait, graceful: GracefulShutdown::new() }
     }
 
     /// Accepts until dropped. Errors: none; a connection that cannot be accepted is logged.
@@ -92,12 +85,12 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let begun = Arc::new(Notify::new());
         let asks = Asks { app: self.app.clone(), caller, connection: connection.clone(), begun: begun.clone() };
-        let (watcher, speaks_http2, write_wait) = (self.graceful.watcher(), self.speaks_http2, self.write_wait);
+        let (watcher, write_wait) = (self.graceful.watcher(), self.write_wait);
         let acceptor = self.port.acceptor.clone();
         let served = async move {
             let patient = |stream| Patient::new(stream, write_wait);
             let Some(acceptor) = acceptor else {
-                let is_http2 = speaks_http2 && begins_http2(&stream).await;
+                let is_http2 = begins_http2(&stream).await;
                 return speak(patient(stream), is_http2, asks.service(Certified::Unasked), watcher).await;
             };
             match acceptor.accept(stream, patient).await {
@@ -152,6 +145,7 @@ impl Asks {
         service_fn(move |request: Request<Incoming>| {
             begun.notify_one();
             let waits_for_word = request.headers().contains_key(EXPECT);
+            let is_http1 = request.version() < Version::HTTP_2;
             let (mut request, unread) = lend(request);
             request.extensions_mut().insert(connection.clone());
             request.extensions_mut().insert(caller);
@@ -161,7 +155,7 @@ impl Asks {
                 let mut answer = answer.await?;
                 connection.answered();
                 if let Some(rest) = unread.rest() {
-                    if waits_for_word {
+                    if waits_for_word && is_http1 {
                         // Whether it sends the body now is the client's choice: what comes next may be either.
                         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }

@@ -460,9 +460,7 @@ async fn a_worker_that_takes_not_even_what_is_small_loses_its_session() {
 async fn an_end_by_a_worker_is_not_a_regular_one() {
     let end = End::error(Ender::Worker, "out of luck");
     let error = crate::error::ApiError::ended(&end);
-    let mut json = Vec::new();
-    error.write(&mut json);
-    assert_eq!(code(std::str::from_utf8(&json).expect("UTF-8")), "worker_failed");
+    assert_eq!(error.code(), Some("worker_failed"));
 }
 
 #[tokio::test]

@@ -73,7 +73,7 @@ async fn a_chat_streams_as_openai_has_it() {
         ),
         format!(r#"{head}[{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"stop"}}],"usage":null}}"#),
         format!(
-            r#"{head}[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":3,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":4}}}}}}"#,
+            r#"{head}[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":3,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":4}},"completion_tokens_details":{{"reasoning_tokens":0}}}}}}"#,
             prompt + 3
         ),
         "[DONE]".to_owned(),
@@ -115,7 +115,7 @@ async fn a_chat_is_answered_whole_on_a_connection_that_lives_on() {
         assert_eq!(
             named(std::str::from_utf8(&body).expect("UTF-8")),
             format!(
-                r#"{{"id":"ID","object":"chat.completion","created":0,"model":"tiny-rust","choices":[{{"index":0,"message":{{"role":"assistant","content":"A rule","refusal":null}},"logprobs":null,"finish_reason":"length"}}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":2,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0}}}}}}"#,
+                r#"{{"id":"ID","object":"chat.completion","created":0,"model":"tiny-rust","choices":[{{"index":0,"message":{{"role":"assistant","content":"A rule","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"length"}}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":2,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0}}}}}}"#,
                 prompt + 2
             )
         );

@@ -50,6 +50,14 @@ impl Http {
         self.write(&[head.as_bytes(), body].concat()).await;
     }
 
+    /// Sends a request with further headers, each a line without its end.
+    pub(super) async fn send_with(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
+        let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let length = body.len();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n{more}Content-Length: {length}\r\n\r\n");
+        self.write(&[head.as_bytes(), body].concat()).await;
+    }
+
     pub(super) async fn post(&mut self, path: &str, body: &Value) {
         self.send("POST", path, "application/json", body.to_string().as_bytes()).await;
     }
@@ -103,8 +111,8 @@ impl Http {
         (size > 0).then(|| chunk[..size].to_vec())
     }
 
-    /// The next server-sent event's data.
-    pub(super) async fn event(&mut self) -> Option<String> {
+    /// The next server-sent event as it came, without comments.
+    async fn raw_event(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.text.windows(2).position(|window| window == b"\n\n") {
                 let event: Vec<u8> = self.text.drain(..at + 2).collect();
@@ -112,12 +120,28 @@ impl Http {
                 if event.starts_with(':') {
                     continue;
                 }
-                let data = event.strip_prefix("data: ").and_then(|event| event.strip_suffix("\n\n"));
-                return Some(data.expect("an event is one line of data").to_owned());
+                return Some(event.trim_end_matches('\n').to_owned());
             }
             let chunk = self.chunk().await?;
             self.text.extend_from_slice(&chunk);
         }
+    }
+
+    /// The next server-sent event's data.
+    pub(super) async fn event(&mut self) -> Option<String> {
+        let event = self.raw_event().await?;
+        Some(event.strip_prefix("data: ").expect("an event is one line of data").to_owned())
+    }
+
+    /// All events up to the end of the body, each with its name.
+    pub(super) async fn named_events(&mut self) -> Vec<(String, String)> {
+        let mut events = Vec::new();
+        while let Some(event) = self.raw_event().await {
+            let (name, data) = event.split_once("\ndata: ").expect("a name, and one line of data");
+            events.push((name.strip_prefix("event: ").expect("a name").to_owned(), data.to_owned()));
+        }
+        assert!(self.text.is_empty(), "half an event is left");
+        events
     }
 
     /// All events up to the end of the body.

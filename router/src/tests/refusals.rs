@@ -59,9 +59,21 @@ async fn fields_are_refused_by_name() {
         ),
         (
             CHAT,
-            json!({ "messages": [{ "role": "tool", "content": "x", "tool_call_id": "y" }] }),
+            json!({ "messages": [{ "role": "function", "content": "x", "name": "y" }] }),
             bad("messages[0].role", Some("unsupported_parameter")),
-            "'tool'",
+            "'function'",
+        ),
+        (
+            CHAT,
+            json!({ "messages": [{ "role": "tool", "content": "x" }] }),
+            bad("messages[0].tool_call_id", Some("missing_required_parameter")),
+            "",
+        ),
+        (
+            CHAT,
+            json!({ "messages": [{ "role": "assistant", "tool_calls": [{ "id": "a", "type": "custom" }] }] }),
+            bad("messages[0].tool_calls[0].type", Some("unsupported_parameter")),
+            "\"function\"",
         ),
         (CHAT, json!({ "messages": [{ "role": "boss", "content": "x" }] }), bad("messages[0].role", None), "assistant"),
         (
@@ -105,14 +117,39 @@ async fn fields_are_refused_by_name() {
             bad("stream_options.x", Some("unknown_parameter")),
             "x",
         ),
-        (CHAT, json!({ "messages": user, "tools": [{}] }), bad("tools", Some("unsupported_parameter")), "except as []"),
+        (
+            CHAT,
+            json!({ "messages": user, "tools": [{}] }),
+            bad("tools[0].type", Some("missing_required_parameter")),
+            "",
+        ),
+        (
+            CHAT,
+            json!({ "messages": user, "tools": [{ "type": "function", "function": { "name": "f" } }] }),
+            bad("tools", Some("unsupported_parameter")),
+            "'router.tool_parser'",
+        ),
+        (CHAT, json!({ "messages": user, "tool_choice": "auto" }), bad("tool_choice", None), "'tools'"),
+        (
+            CHAT,
+            json!({ "messages": user, "tool_choice": "required" }),
+            bad("tool_choice", Some("unsupported_parameter")),
+            "the string \"required\"",
+        ),
+        (
+            CHAT,
+            json!({ "messages": user, "reasoning_effort": "low" }),
+            bad("reasoning_effort", Some("unsupported_parameter")),
+            "does not ask how much",
+        ),
+        (CHAT, json!({ "messages": user, "reasoning_effort": "some" }), bad("reasoning_effort", None), "minimal"),
         (
             CHAT,
             json!({ "messages": user, "response_format": { "type": "json_object" } }),
             bad("response_format", Some("unsupported_parameter")),
             "text",
         ),
-        (CHAT, json!({ "messages": user, "store": true }), bad("store", Some("unsupported_parameter")), "false"),
+        (CHAT, json!({ "messages": user, "store": "yes" }), bad("store", Some("invalid_type")), "a boolean"),
         (
             CHAT,
             json!({ "messages": [{ "role": "user", "content": long }] }),
@@ -172,7 +209,9 @@ async fn bodies_that_cannot_be_read_are_refused() {
     check_raw(&world, JSON, b"{\"model\": \"tiny-rust\",", none, "line 1 column 22").await;
     check_raw(&world, JSON, b"[]", none, "must be a JSON object, not an array").await;
     check_raw(&world, JSON, b"{\"model\": \"tiny\xff\"}", none, "not valid UTF-8: byte 15").await;
-    check_raw(&world, JSON, b"{\"model\": \"\\ud800\"}", (400, Some("model"), Some("invalid_type")), "a string").await;
+    // A lone surrogate is a character that has no encoding.
+    check_raw(&world, JSON, b"{\"model\": \"\\ud800\"}", (404, Some("model"), Some("model_not_found")), "'\u{fffd}'")
+        .await;
     check_raw(&world, JSON, b"{\"n\": 1, \"n\": 1}", (400, Some("n"), None), "given twice").await;
     let deep = [b"{\"tools\":".as_slice(), &[b'['; 20_000], &[b']'; 20_000], b"}"].concat();
     check_raw(&world, JSON, &deep, (400, Some("model"), Some("missing_required_parameter")), "model").await;
@@ -183,7 +222,7 @@ async fn bodies_that_cannot_be_read_are_refused() {
         b"}",
     ]
     .concat();
-    check_raw(&world, JSON, &deep, (400, Some("tools"), Some("invalid_type")), "an array").await;
+    check_raw(&world, JSON, &deep, (400, Some("tools[0]"), Some("invalid_type")), "an object").await;
     check_raw(&world, "text/plain", b"{}", (415, None, Some("unsupported_media_type")), "'text/plain'").await;
     check_raw(&world, JSON, &[b' '; 65 << 10], (413, None, Some("body_too_large")), "65536 bytes").await;
 }

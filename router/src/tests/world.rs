@@ -1,6 +1,7 @@
 //! A router with workers that the test plays.
 
 use super::http::{Http, PATIENCE};
+use crate::output::OutputForms;
 use crate::sessions::{Service, Shown, WorkerLink};
 use crate::{Listeners, ModelCard, RouterConfig, RouterLimits, Sessions, serve};
 use admin::{Settings, Status};
@@ -9,7 +10,7 @@ use domain::session::{
     TokenRow,
 };
 use domain::{Choice, End, Incarnation, SeqKey, Token, WorkerId};
-use engine::text::{ChatTemplate, Tokenizer};
+use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
 use placement::{FetchPolicy, HandoffPolicy, PlacementConfig, PlacementLimits, Rates};
 use proto::admin::{Setting, SettingChange};
@@ -72,6 +73,8 @@ pub(crate) fn card() -> ModelCard {
         created: 1_700_000_000,
         tokenizer: tokenizer(),
         template: ChatTemplate::open(model()).expect("the bundled template"),
+        forms: OutputForms::default(),
+        specials: WrittenSpecials::Text,
         sampling: domain::SamplingParams::default(),
         eos: vec![EOS],
         shape: SHAPE,
@@ -127,6 +130,7 @@ pub(crate) fn config() -> RouterConfig {
         settings: Arc::new(NoSettings),
         connections_max: 256,
         metrics_on_api: true,
+        cors_origins: vec!["*".to_owned()],
         vllm_aliases: true,
         chat_page: true,
         stream_buffer: 64,
@@ -170,6 +174,15 @@ impl World {
 
     /// Begins with workers whose sessions have this version of the protocol.
     pub(super) async fn of_protocol(protocol: u32, decode: u32, change: impl FnOnce(&mut RouterConfig)) -> Self {
+        Self::begin((protocol, decode), card(), change).await
+    }
+
+    /// One decode worker of another model.
+    pub(super) async fn of_model(card: ModelCard) -> Self {
+        Self::begin((PROTOCOL.newest, 1), card, |config| config.stream_buffer = 1024).await
+    }
+
+    async fn begin((protocol, decode): (u32, u32), card: ModelCard, change: impl FnOnce(&mut RouterConfig)) -> Self {
         let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id), protocol)).unzip();
         let (sender, receiver) = mpsc::channel(LINKS_MAX);
         for link in links {
@@ -187,7 +200,7 @@ impl World {
         };
         let (_, known) = watch::channel((decode > 0).then_some(SERVICE));
         let sessions = Sessions { links: receiver, service: known };
-        let served = tokio::spawn(serve(listeners, config, card(), sessions, telemetry::install(), shutdown));
+        let served = tokio::spawn(serve(listeners, config, card, sessions, telemetry::install(), shutdown));
         let world = Self { address, ops: ops_address, workers, stop: Some(stop), served };
         world.until("the workers are up", "/ready", |status, _| decode == 0 || status == 200).await;
         world

@@ -85,7 +85,7 @@ proptest! {
             let begins_with_space = matches!(tokenizer.beginning(), Beginning::Strip { .. });
             let expected = if begins_with_space { whole.strip_prefix(' ').unwrap_or(&whole) } else { &whole };
             prop_assert_eq!(stream(tokenizer, &[], &tokens).concat(), expected);
-            prop_assert_eq!(tokenizer.decode(&tokens), expected);
+            prop_assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Hidden), expected);
         }
     }
 
@@ -95,7 +95,7 @@ proptest! {
         tokens in prop::collection::vec(0u32..302, 0..40),
     ) {
         let all: Vec<Token> = prompt.iter().chain(&tokens).copied().collect();
-        let (before, whole) = (JOINED.decode(&prompt), JOINED.decode(&all));
+        let (before, whole) = (JOINED.decode(&prompt, SpecialTokens::Hidden), JOINED.decode(&all, SpecialTokens::Hidden));
         prop_assert_eq!(before + &stream(&JOINED, &prompt, &tokens).concat(), whole);
     }
 
@@ -109,7 +109,7 @@ proptest! {
             let head: String = prompt.iter().map(|&token| before.push(token)).collect();
             let whole = head + &stream(tokenizer, prompt, rest).concat();
             if !rest.is_empty() {
-                prop_assert_eq!(whole, tokenizer.decode(&tokens));
+                prop_assert_eq!(whole, tokenizer.decode(&tokens, SpecialTokens::Hidden));
             }
         }
     }

@@ -36,7 +36,7 @@ fn special() -> Map<String, Value> {
         .collect()
 }
 
-fn template(source: &str) -> ChatTemplate {
+pub(in crate::text) fn template(source: &str) -> ChatTemplate {
     ChatTemplate::build(vec![(DEFAULT.to_owned(), source.to_owned())], special()).expect("the template is valid")
 }
 

@@ -73,12 +73,34 @@ fn with(mut json: Value, key: &str, value: Value) -> Value {
     json
 }
 
+/// The bundled model's tokenizer with further special tokens.
+pub(in crate::text) fn with_specials(names: &[&str]) -> Tokenizer {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust/tokenizer.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(path).expect("it is there")).expect("JSON");
+    let first = BYTE_LEVEL.vocab_size();
+    let added = names.iter().enumerate().map(|(at, name)| {
+        json!({"id": first + at, "content": name, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    });
+    json["added_tokens"].as_array_mut().expect("a list").extend(added);
+    build(&json, "{}")
+}
+
+/// That in SentencePiece's style, whose special tokens are looked for in normalized text.
+pub(in crate::text) fn with_normalized_specials() -> Tokenizer {
+    let mut json = sentence_piece();
+    for token in json["added_tokens"].as_array_mut().expect("a list") {
+        token["normalized"] = Value::from(true);
+    }
+    build(&json, "{}")
+}
+
 #[test]
 fn special_tokens_in_a_prompt_are_special() {
     let tokens = BYTE_LEVEL.encode("<|bos|><|user|>Hi<|end|>", false).expect("encodes");
     assert_eq!((tokens[0], tokens[1], tokens[tokens.len() - 1]), (0, 1, 3));
     assert_eq!(tokens.iter().filter(|&&token| BYTE_LEVEL.is_special(token)).count(), 3);
-    assert_eq!(BYTE_LEVEL.decode(&tokens), "Hi");
+    assert_eq!(BYTE_LEVEL.decode(&tokens, SpecialTokens::Hidden), "Hi");
     assert_eq!(BYTE_LEVEL.token_text(3), "<|end|>");
     assert_eq!(BYTE_LEVEL.token_id("<|end|>"), Some(3));
     assert_eq!(BYTE_LEVEL.vocab_size(), 4096);
@@ -89,7 +111,7 @@ fn what_is_outside_the_vocabulary_is_nothing() {
     assert_eq!(BYTE_LEVEL.token_bytes(4096), b"");
     assert_eq!(BYTE_LEVEL.token_text(Token::MAX), "");
     assert!(!BYTE_LEVEL.is_special(Token::MAX));
-    assert_eq!(BYTE_LEVEL.decode(&[4096, Token::MAX]), "");
+    assert_eq!(BYTE_LEVEL.decode(&[4096, Token::MAX], SpecialTokens::Hidden), "");
 }
 
 #[test]
@@ -183,7 +205,7 @@ fn bytes_of_tokens_are_those_of_the_middle_of_a_text() {
 
 /// Our text of `tokens` and that of the crate `tokenizers`.
 fn both(tokenizer: &Tokenizer, tokens: &[Token]) -> (String, String) {
-    (tokenizer.decode(tokens), tokenizer.0.encoder.decode(tokens, true).expect("decodes"))
+    (tokenizer.decode(tokens, SpecialTokens::Hidden), tokenizer.0.encoder.decode(tokens, true).expect("decodes"))
 }
 
 #[test]
@@ -222,7 +244,7 @@ proptest! {
         let text = text.replace('▁', " ");
         for tokenizer in [&*BYTE_LEVEL, &*SENTENCE_PIECE] {
             let tokens = tokenizer.encode(&text, false).expect("encodes");
-            prop_assert_eq!(tokenizer.decode(&tokens), text.as_str());
+            prop_assert_eq!(tokenizer.decode(&tokens, SpecialTokens::Hidden), text.as_str());
         }
     }
 

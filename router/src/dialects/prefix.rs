@@ -1,8 +1,8 @@
 //! A prefix that an operator names: the prompt of a request, up to where the text of clients goes on.
 
-use super::ask::{Endpoint, ParsedRequest, Prompt, parse};
-use super::fields::Fields;
-use super::limits::Limits;
+use super::openai::{Chat, Completion};
+use super::{Dialect, parse};
+use crate::api::{Fields, Limits, ParsedRequest, Prompt};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
@@ -16,19 +16,21 @@ pub(crate) fn prefix(body: &[u8], card: &ModelCard, limits: &Limits) -> Result<A
     let model = to_raw_value(&card.name).expect("a string is JSON");
     let no: &RawValue = serde_json::from_str("false").expect("it is JSON");
     let mut fields = Fields::of_body(body)?;
-    let endpoint = match [Endpoint::Chat, Endpoint::Completion].map(|endpoint| fields.has(endpoint.prompt_field())) {
-        [true, false] => Endpoint::Chat,
-        [false, true] => Endpoint::Completion,
+    let dialects: [&dyn Dialect; 2] = [&Chat, &Completion];
+    let [is_chat, is_completion] = dialects.map(|dialect| fields.has(dialect.prompt_field()));
+    let dialect = match (is_chat, is_completion) {
+        (true, false) => dialects[0],
+        (false, true) => dialects[1],
         _ => {
             let what = "A prefix is the prompt of one request: a chat with 'messages', or a completion with 'prompt'.";
             return Err(ApiError::body(what));
         }
     };
     fields.set_default("model", &model);
-    if endpoint == Endpoint::Chat {
+    if is_chat {
         fields.set_default("add_generation_prompt", no);
     }
-    let ParsedRequest { prompts, .. } = parse(endpoint, fields, card, limits)?;
+    let ParsedRequest { prompts, .. } = parse(dialect, fields, card, limits)?;
     match <[Prompt; 1]>::try_from(prompts) {
         Ok([Prompt { tokens, .. }]) => Ok(tokens),
         Err(several) => {

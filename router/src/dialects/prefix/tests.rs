@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::ask;
+use crate::dialects::{ask, openai};
 use crate::tests::world::{CONTEXT, LIMITS, SERVICE, card, tokens};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -16,7 +16,7 @@ fn read(body: &Value) -> Result<Vec<Token>, String> {
 /// The prompt of a chat as clients send it.
 fn prompt(messages: &Value) -> Vec<Token> {
     let body = json!({ "model": "tiny-rust", "messages": messages }).to_string();
-    let asked = ask(Endpoint::Chat, body.as_bytes(), &card(), &limits()).expect("it is a chat");
+    let asked = ask(&openai::Chat, body.as_bytes(), &card(), &limits()).expect("it is a chat");
     asked.prompts[0].tokens.to_vec()
 }
 

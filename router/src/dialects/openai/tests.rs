@@ -1,7 +1,9 @@
 //! From bodies to requests.
 
-use super::{Endpoint, Limits, ParsedRequest, ask, is_quick};
+use super::{Chat, Completion};
 use crate::ModelCard;
+use crate::api::{Limits, ParsedRequest};
+use crate::dialects::{Dialect, ask, is_quick};
 use crate::error::ApiError;
 use crate::sessions::Service;
 use crate::tests::world::{CONTEXT, EOS, LIMITS, SERVICE, card, tokens};
@@ -12,14 +14,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-fn parse(endpoint: Endpoint, body: &str) -> Result<ParsedRequest, ApiError> {
-    ask(endpoint, body.as_bytes(), &card(), &Limits::of(&LIMITS, &SERVICE))
+fn parse(dialect: &dyn Dialect, body: &str) -> Result<ParsedRequest, ApiError> {
+    ask(dialect, body.as_bytes(), &card(), &Limits::of(&LIMITS, &SERVICE))
 }
 
 fn completion(more: &Value) -> ParsedRequest {
     let mut body = json!({ "model": "tiny-rust", "prompt": "Ownership is" });
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
-    parse(Endpoint::Completion, &body.to_string()).expect("it is valid")
+    parse(&Completion, &body.to_string()).expect("it is valid")
 }
 
 /// Checks the sampling that the fields `more` of a completion ask for.
@@ -86,39 +88,36 @@ fn a_developer_speaks_as_the_system() {
         let body = json!({ "model": "tiny-rust", "messages": [
             { "role": role, "content": "Be brief." }, { "role": "user", "content": "Hi" },
         ] });
-        parse(Endpoint::Chat, &body.to_string()).expect("it is valid").prompts
+        parse(&Chat, &body.to_string()).expect("it is valid").prompts
     };
     assert_eq!(said("developer"), said("system"));
 }
 
 #[test]
 fn others_wait_for_no_long_text_and_for_tokens() {
-    let quick = |endpoint, prompt: Value| is_quick(endpoint, json!({ "prompt": prompt }).to_string().as_bytes());
+    let quick =
+        |dialect: &dyn Dialect, prompt: Value| is_quick(dialect, json!({ "prompt": prompt }).to_string().as_bytes());
     let (text, tokens) = ("12345 ".repeat(2000), vec![12345_u32; 2000]);
-    assert!(quick(Endpoint::Completion, json!("short")) && quick(Endpoint::Completion, json!(tokens)));
-    assert!(quick(Endpoint::Completion, json!([tokens, tokens])));
-    assert!(!quick(Endpoint::Completion, json!(text)) && !quick(Endpoint::Completion, json!([text])));
-    assert!(!quick(Endpoint::Chat, json!(tokens)), "a chat has texts");
-    assert!(!quick(Endpoint::Completion, json!(vec![12345_u32; 100_000])), "too many of them");
+    assert!(quick(&Completion, json!("short")) && quick(&Completion, json!(tokens)));
+    assert!(quick(&Completion, json!([tokens, tokens])));
+    assert!(!quick(&Completion, json!(text)) && !quick(&Completion, json!([text])));
+    assert!(!quick(&Chat, json!(tokens)), "a chat has texts");
+    assert!(!quick(&Completion, json!(vec![12345_u32; 100_000])), "too many of them");
 }
 
 #[test]
 fn a_model_without_a_template_takes_no_chat() {
     let card = ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();
-    let error = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect_err("no template");
-    let mut json = Vec::new();
-    error.write(&mut json);
-    let json = String::from_utf8(json).expect("UTF-8");
+    let error = ask(&Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect_err("no template");
+    let json = String::from_utf8(super::error(&error)).expect("UTF-8");
     assert!(json.contains("no chat template") && json.contains(r#""param":"messages""#), "{json}");
 }
 
 /// Returns what is wrong with a body, as the client reads it.
-fn refusal(endpoint: Endpoint, body: &Value, card: &ModelCard) -> String {
-    let error = ask(endpoint, body.to_string().as_bytes(), card, &Limits::of(&LIMITS, &SERVICE)).expect_err("refused");
-    let mut json = Vec::new();
-    error.write(&mut json);
-    String::from_utf8(json).expect("UTF-8")
+fn refusal(dialect: &dyn Dialect, body: &Value, card: &ModelCard) -> String {
+    let error = ask(dialect, body.to_string().as_bytes(), card, &Limits::of(&LIMITS, &SERVICE)).expect_err("refused");
+    String::from_utf8(super::error(&error)).expect("UTF-8")
 }
 
 #[test]
@@ -128,8 +127,9 @@ fn a_token_that_only_the_tokenizer_has_is_refused_wherever_it_comes_from() {
     let card = ModelCard { shape: ModelShape { vocab: last, ..card().shape }, ..card() };
     let chat = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Ownership" }] });
     let completion = json!({ "model": "tiny-rust", "prompt": "Ownership" });
-    for (endpoint, field, body) in [(Endpoint::Chat, "messages", chat), (Endpoint::Completion, "prompt", completion)] {
-        let error = refusal(endpoint, &body, &card);
+    let cases: [(&dyn Dialect, _, _); 2] = [(&Chat, "messages", chat), (&Completion, "prompt", completion)];
+    for (dialect, field, body) in cases {
+        let error = refusal(dialect, &body, &card);
         let named = format!("'{field}' has the token {last}; the model's tokens are below {last}.");
         assert!(error.contains(&named) && error.contains("invalid_request_error"), "{error}");
     }
@@ -164,8 +164,8 @@ const SHOWING: &str = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if
 fn prompt(more: &Value) -> (String, bool) {
     let card = card_with(SHOWING);
     let body = chat(more).to_string();
-    let ask = ask(Endpoint::Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect("it is valid");
-    (card.tokenizer.decode(&ask.prompts[0].tokens), ask.options.goes_on)
+    let ask = ask(&Chat, body.as_bytes(), &card, &Limits::of(&LIMITS, &SERVICE)).expect("it is valid");
+    (card.tokenizer.decode(&ask.prompts[0].tokens, SpecialTokens::Hidden), ask.options.goes_on)
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn the_client_says_how_its_chat_ends() {
 fn what_a_template_cannot_be_given_is_the_clients_mistake() {
     let card = card_with(SHOWING);
     let refused = |more: Value, words: &[&str]| {
-        let error = refusal(Endpoint::Chat, &chat(&more), &card);
+        let error = refusal(&Chat, &chat(&more), &card);
         assert!(error.contains("invalid_request_error"), "{error}");
         words.iter().for_each(|word| assert!(error.contains(word), "{error}"));
     };
@@ -201,7 +201,7 @@ fn what_a_template_cannot_be_given_is_the_clients_mistake() {
     refused(json!({ "chat_template_kwargs": { "a": "x".repeat(16 << 10) } }), &["chat_template_kwargs", "16384"]);
     // The template fails on it: `1.name.x`.
     let strict = card_with("{{ style.name.x }}");
-    let error = refusal(Endpoint::Chat, &chat(&json!({ "chat_template_kwargs": { "style": 1 } })), &strict);
+    let error = refusal(&Chat, &chat(&json!({ "chat_template_kwargs": { "style": 1 } })), &strict);
     assert!(error.contains("invalid_request_error") && error.contains("cannot render"), "{error}");
     refused(
         json!({ "continue_final_message": true, "add_generation_prompt": true }),
@@ -219,13 +219,13 @@ proptest! {
         value in r#"(\[|\]|\{|\}|"|:|,|-?[0-9]{1,20}(\.[0-9]{1,3})?|true|null|[a-z]| |\\u[0-9a-f]{4}){0,8}"#,
         chat in any::<bool>(),
     ) {
-        let (endpoint, prompt) = if chat {
-            (Endpoint::Chat, r#""messages":[{"role":"user","content":"x"}]"#)
+        let (dialect, prompt): (&dyn Dialect, _) = if chat {
+            (&Chat, r#""messages":[{"role":"user","content":"x"}]"#)
         } else {
-            (Endpoint::Completion, r#""prompt":"x""#)
+            (&Completion, r#""prompt":"x""#)
         };
         let body = format!(r#"{{"model":"tiny-rust",{prompt},"{field}":{value}}}"#);
-        if let Ok(ask) = parse(endpoint, &body) {
+        if let Ok(ask) = parse(dialect, &body) {
             for prompt in &ask.prompts {
                 prop_assert!(!prompt.tokens.is_empty() && prompt.params.max_tokens >= 1);
                 prop_assert!(prompt.tokens.len() as u32 + prompt.params.max_tokens <= CONTEXT);
@@ -242,7 +242,7 @@ fn an_answer_that_nobody_bounds_is_as_long_as_every_worker_takes() {
             json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "a ".repeat(prompt as usize) }] });
         body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         let limits = Limits::of(&LIMITS, &service);
-        let ask = ask(Endpoint::Chat, body.to_string().as_bytes(), &card(), &limits).expect("it is valid");
+        let ask = ask(&Chat, body.to_string().as_bytes(), &card(), &limits).expect("it is valid");
         let [prompt] = &ask.prompts[..] else { panic!("one prompt") };
         (prompt.tokens.len() as u32, prompt.params.max_tokens)
     };

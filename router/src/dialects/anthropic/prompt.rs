@@ -1,0 +1,97 @@
+//! The fields that make the prompt of messages: `system`, `messages`, `tools`, and what hangs on them.
+
+use super::blocks::{cache_control, message, text};
+use super::tools;
+use crate::api::{Conversation, Fields, Output, model, set_thinking, typed};
+use crate::config::ModelCard;
+use crate::error::ApiError;
+use domain::Token;
+use engine::text::PromptEnd;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// The field that holds the prompt.
+pub(super) const MESSAGES: &str = "messages";
+
+/// A prompt, and what its answer is.
+pub(super) struct Prompt {
+    pub(super) tokens: Vec<Token>,
+    /// The answer goes on with the text of the last message.
+    pub(super) goes_on: bool,
+    /// What tells reasoning and calls from text.
+    pub(super) output: Output,
+}
+
+/// Takes the fields that make the prompt, and makes it. Errors: what the client has to fix.
+pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Prompt, ApiError> {
+    model(fields, card)?;
+    let mut messages = Vec::new();
+    if let Some(raw) = fields.raw("system") {
+        messages.push(json!({ "role": "system", "content": text(raw, "system")? }));
+    }
+    let raws: Vec<&RawValue> = typed(fields.required(MESSAGES)?, MESSAGES, "an array of messages")?;
+    if raws.is_empty() {
+        return Err(ApiError::field(MESSAGES, "'messages' is empty; there must be at least one message."));
+    }
+    for (at, raw) in raws.iter().enumerate() {
+        message(raw, &format!("{MESSAGES}[{at}]"), &mut messages)?;
+    }
+    let mut variables = Map::new();
+    let output = tools::take(fields, &mut variables, card)?;
+    thinking(fields, &mut variables, card)?;
+    refuse_unsupported(fields)?;
+    // A last message of the assistant is the beginning of the answer.
+    let goes_on = messages.last().is_some_and(|last| last["role"] == "assistant");
+    let end = if goes_on { PromptEnd::OpenMessage } else { PromptEnd::Answer };
+    let tokens = Conversation { messages, end, variables }.tokens(MESSAGES, card)?;
+    Ok(Prompt { tokens, goes_on, output })
+}
+
+/// Returns how many tokens the prompt of a body has, as `POST /v1/messages/count_tokens` answers it. Takes time with
+/// the length of the body. Errors: what the client has to fix.
+pub(crate) fn count_tokens(body: &[u8], card: &ModelCard) -> Result<Value, ApiError> {
+    let mut fields = Fields::of_body(body)?;
+    let prompt = take(&mut fields, card)?;
+    fields.finish()?;
+    Ok(json!({ "input_tokens": prompt.tokens.len() }))
+}
+
+/// Takes `thinking`: whether the model is to think, where its template asks. How much it thinks is not bounded.
+fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &ModelCard) -> Result<(), ApiError> {
+    const THINKING: &str = "thinking";
+    /// Fewest tokens that a budget may have.
+    const BUDGET_MIN: i64 = 1024;
+    let Some(raw) = fields.raw(THINKING) else { return Ok(()) };
+    let mut thinking = Fields::of_field(raw, THINKING)?;
+    let kind = thinking.string("type")?.ok_or_else(|| ApiError::missing("thinking.type"))?;
+    let thinks = match kind.as_str() {
+        "enabled" => {
+            let budget = thinking.integer("budget_tokens", BUDGET_MIN..=i64::from(u32::MAX))?;
+            budget.ok_or_else(|| ApiError::missing("thinking.budget_tokens")).map(|_| true)?
+        }
+        "adaptive" => true,
+        "disabled" => false,
+        _ => {
+            let message = format!("'thinking.type' is '{kind}'; it must be enabled, adaptive or disabled.");
+            return Err(ApiError::field("thinking.type", message));
+        }
+    };
+    thinking.neutral("display", &[json!("summarized")])?;
+    thinking.finish()?;
+    let switches = set_thinking(variables, thinks, card);
+    // A model that always thinks does what is asked, and one that never does, too.
+    if switches || thinks == card.forms.has_reasoning() || !thinks {
+        return Ok(());
+    }
+    let message = format!("'{THINKING}': the chat template of '{}' shows no reasoning.", card.name);
+    Err(ApiError::unsupported(THINKING, message))
+}
+
+/// Refuses what a text-only model on its own cannot do.
+fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    fields.neutral("mcp_servers", &[json!([])])?;
+    for field in ["container", "context_management", "output_config", "output_format"] {
+        fields.neutral(field, &[])?;
+    }
+    cache_control(fields)
+}

@@ -1,0 +1,98 @@
+//! The tools of a chat, and how much the model is to think.
+
+use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_thinking, sort, typed};
+use crate::config::ModelCard;
+use crate::error::ApiError;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// How much a model can be told to think.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// Takes what says which tools the model may call. Gives them to the template by `variables`.
+pub(super) fn take(
+    fields: &mut Fields<'_>,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<Output, ApiError> {
+    const TOOLS: &str = "tools";
+    let tools = match fields.raw(TOOLS) {
+        Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
+            let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
+            return Err(ApiError::field(TOOLS, message));
+        }
+        Some(raw) => typed::<Vec<&RawValue>>(raw, TOOLS, "an array of tools")?,
+        None => Vec::new(),
+    };
+    let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
+    let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
+    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
+    if !may_call(fields, !tools.is_empty())? {
+        return Ok(Output::default());
+    }
+    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+}
+
+/// Takes `tool_choice`: whether the model may call tools. That it has to is not promised yet.
+fn may_call(fields: &mut Fields<'_>, has_tools: bool) -> Result<bool, ApiError> {
+    const CHOICE: &str = "tool_choice";
+    let Some(raw) = fields.raw(CHOICE) else { return Ok(true) };
+    let choice: Value = typed(raw, CHOICE, "a string or an object")?;
+    match choice.as_str() {
+        Some("none") => Ok(false),
+        Some("auto") if has_tools => Ok(true),
+        Some("auto") => Err(ApiError::field(CHOICE, "'tool_choice' is only allowed when 'tools' has a tool.")),
+        _ => {
+            let message = format!("'{CHOICE}' is {}; this service takes \"auto\" and \"none\".", sort(raw));
+            Err(ApiError::unsupported(CHOICE, message))
+        }
+    }
+}
+
+fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
+    let mut tool = Fields::of_field(raw, name)?;
+    let kind = tool.string("type")?.ok_or_else(|| ApiError::missing(&tool.name("type")))?;
+    if kind != "function" {
+        let message = format!("'{name}' is a tool of type '{kind}'; this service takes functions.");
+        return Err(ApiError::unsupported(&tool.name("type"), message));
+    }
+    let function_name = tool.name("function");
+    let mut function = Fields::of_field(tool.required("function")?, &function_name)?;
+    tool.finish()?;
+    let read = Tool {
+        name: function.string("name")?.ok_or_else(|| ApiError::missing(&function.name("name")))?,
+        description: function.string("description")?,
+        parameters: schema(&mut function, "parameters")?,
+    };
+    function.neutral("strict", &[json!(false)])?;
+    function.finish()?;
+    Ok(read)
+}
+
+/// Takes the schema of a tool's parameters.
+pub(crate) fn schema(fields: &mut Fields<'_>, field: &str) -> Result<Option<Map<String, Value>>, ApiError> {
+    let name = fields.name(field);
+    fields.raw(field).map(|raw| typed(raw, &name, "an object, a JSON schema")).transpose()
+}
+
+/// Takes `reasoning_effort`, for a template that asks for it, or for whether the model is to think at all.
+pub(super) fn effort(
+    fields: &mut Fields<'_>,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<(), ApiError> {
+    const EFFORT: &str = "reasoning_effort";
+    let Some(effort) = fields.string(EFFORT)? else { return Ok(()) };
+    if !EFFORTS.contains(&effort.as_str()) {
+        let message = format!("'{EFFORT}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
+        return Err(ApiError::field(EFFORT, message));
+    }
+    let switches = set_thinking(variables, effort != "none", card);
+    if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
+        variables.entry(EFFORT).or_insert(Value::from(effort));
+    } else if !switches {
+        let message = format!("'{EFFORT}': the chat template of '{}' does not ask how much to think.", card.name);
+        return Err(ApiError::unsupported(EFFORT, message));
+    }
+    Ok(())
+}
