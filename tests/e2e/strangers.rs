@@ -7,7 +7,7 @@ use crate::address::own_place;
 use crate::asks::{Ask, CHAT, COMPLETION, Said, check_all};
 use crate::cluster::Cluster;
 use crate::http::{Connection, request};
-use crate::models::{BATON, Folder};
+use crate::models::{Folder, binary};
 use crate::server::{Server, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -294,7 +294,7 @@ fn with_a_token_too_many(folder: &Folder) -> (String, &'static str) {
     const TEXT: &str = "<too-far>";
     let dir = folder.path("model");
     let arguments = ["model", "random", "--shape", "tiny", "--seed", "1", &dir];
-    let output = Command::new(BATON).args(arguments).env_clear().output().expect("the binary runs");
+    let output = Command::new(binary()).args(arguments).env_clear().output().expect("the binary runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = |name: &str| -> Value {
         let bytes = std::fs::read(format!("{dir}/{name}")).expect("it was written");

@@ -13,6 +13,11 @@ use serde_json::{Map, Value, json};
 /// The field that holds the prompt.
 pub(super) const MESSAGES: &str = "messages";
 
+/// How much an answer can be worth.
+const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+/// What templates call it.
+const REASONING_EFFORT: &str = "reasoning_effort";
+
 /// A prompt, and what its answer is.
 pub(super) struct Prompt {
     pub(super) tokens: Vec<Token>,
@@ -39,6 +44,7 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Prompt, 
     let mut variables = Map::new();
     let output = tools::take(fields, &mut variables, card)?;
     thinking(fields, &mut variables, card)?;
+    effort(fields, &mut variables, card)?;
     refuse_unsupported(fields)?;
     // A last message of the assistant is the beginning of the answer.
     let goes_on = messages.last().is_some_and(|last| last["role"] == "assistant");
@@ -87,10 +93,31 @@ fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &
     Err(ApiError::unsupported(THINKING, message))
 }
 
+/// Takes `output_config`: how much effort the answer is worth. A model whose template does not ask gives what it gives.
+fn effort(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &ModelCard) -> Result<(), ApiError> {
+    const CONFIG: &str = "output_config";
+    let Some(raw) = fields.raw(CONFIG) else { return Ok(()) };
+    let mut config = Fields::of_field(raw, CONFIG)?;
+    let effort = config.string("effort")?;
+    config.neutral("format", &[])?;
+    config.finish()?;
+    let Some(effort) = effort else { return Ok(()) };
+    if !EFFORTS.contains(&effort.as_str()) {
+        let message = format!("'{CONFIG}.effort' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
+        return Err(ApiError::field("output_config.effort", message));
+    }
+    if card.template.as_ref().is_some_and(|template| template.has(REASONING_EFFORT)) {
+        variables.entry(REASONING_EFFORT).or_insert(Value::from(effort));
+    }
+    Ok(())
+}
+
 /// Refuses what a text-only model on its own cannot do.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.neutral("mcp_servers", &[json!([])])?;
-    for field in ["container", "context_management", "output_config", "output_format"] {
+    fields.neutral("context_management", &[json!({ "edits": [] })])?;
+    fields.neutral("speed", &[json!("standard")])?;
+    for field in ["container", "output_format", "thread"] {
         fields.neutral(field, &[])?;
     }
     cache_control(fields)

@@ -60,9 +60,11 @@ fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
         return Err(ApiError::missing(&tool.name("input_schema")));
     }
     cache_control(&mut tool)?;
-    for field in ["strict", "defer_loading", "eager_input_streaming"] {
+    for field in ["strict", "defer_loading"] {
         tool.neutral(field, &[json!(false)])?;
     }
+    // Arguments are always streamed as they come.
+    tool.flag("eager_input_streaming")?;
     tool.finish()?;
     Ok(read)
 }
