@@ -50,7 +50,8 @@ impl Gpu {
         let driver = Driver::load().map_err(|error| error.to_string())?;
         let compiler = Compiler::load().map_err(|error| error.to_string())?;
         let context = Context::open(driver, 0).map_err(|error| error.to_string())?;
-        let loader = Loader::new(&context, compiler, kernel_cache().map(Cache::new)).map_err(|error| error.to_string())?;
+        let loader =
+            Loader::new(&context, compiler, kernel_cache().map(Cache::new)).map_err(|error| error.to_string())?;
         let stream = Stream::new(&context, StreamPriority::High).map_err(|error| error.to_string())?;
         Ok(Self { loader, stream })
     }
