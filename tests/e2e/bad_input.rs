@@ -66,7 +66,7 @@ fn wrong_fields_are_refused_by_name() {
         (CHAT, user(json!([{ "type": "image_url", "image_url": {} }])), 400, json!("messages[0].content[0]")),
         (CHAT, user(json!(long)), 400, json!("messages")),
         (CHAT, chat(json!({ "frobnicate": 1 })), 400, json!("frobnicate")),
-        (CHAT, chat(json!({ "tools": [{ "type": "function" }] })), 400, json!("tools")),
+        (CHAT, chat(json!({ "tools": [{ "type": "function" }] })), 400, json!("tools[0].function")),
         (CHAT, chat(json!({ "temperature": "hot" })), 400, json!("temperature")),
         (CHAT, chat(json!({ "temperature": -0.1 })), 400, json!("temperature")),
         (CHAT, chat(json!({ "max_tokens": -1 })), 400, json!("max_tokens")),

@@ -12,6 +12,7 @@ use crate::error::ApiError;
 use admin::Browsers;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -20,6 +21,11 @@ use axum::{Extension, Json, Router};
 use domain::RequestId;
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// How gRPC calls its bodies.
+const GRPC: &str = "application/grpc";
+/// What a server that lacks a call answers. Clients of gRPC read nothing else: to them the API's port has no calls.
+const GRPC_UNIMPLEMENTED: (&str, &str) = ("grpc-status", "12");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
@@ -47,7 +53,10 @@ async fn no_method(method: Method, uri: Uri, request: Extension<RequestId>) -> R
     dialects::refuse(uri.path(), &ApiError::no_method(method.as_str(), uri.path()), *request)
 }
 
-async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>) -> Response {
+async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>, headers: HeaderMap) -> Response {
+    if headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes())) {
+        return [(CONTENT_TYPE.as_str(), GRPC), GRPC_UNIMPLEMENTED].into_response();
+    }
     dialects::refuse(uri.path(), &ApiError::no_path(method.as_str(), uri.path()), *request)
 }
 
