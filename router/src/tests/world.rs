@@ -132,6 +132,7 @@ pub(crate) fn config() -> RouterConfig {
         metrics_on_api: true,
         cors_origins: vec!["*".to_owned()],
         vllm_aliases: true,
+        responses: None,
         chat_page: true,
         stream_buffer: 64,
         keepalive: None,
