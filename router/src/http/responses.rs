@@ -45,7 +45,12 @@ pub(super) fn with(paths: Router<Arc<App>>) -> Router<Arc<App>> {
 
 /// Begins the response that `body` asks for: reads the earlier one, and tries the store if this one is to be kept.
 /// Errors: there is no such earlier response of this key, or the store fails.
-pub(super) async fn begin(app: &App, body: &Arc<body::Whole>, is_quick: bool, key: Option<&Key>) -> Result<Making, ApiError> {
+pub(super) async fn begin(
+    app: &App,
+    body: &Arc<body::Whole>,
+    is_quick: bool,
+    key: Option<&Key>,
+) -> Result<Making, ApiError> {
     let peek = if is_quick {
         peek(body)
     } else {
@@ -149,7 +154,8 @@ async fn read(
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, ApiError> {
     let record = record(&app, &headers, &id).await?;
-    for (name, value) in parameters(query.as_deref(), &["include", "stream", "starting_after", "include_obfuscation"])? {
+    for (name, value) in parameters(query.as_deref(), &["include", "stream", "starting_after", "include_obfuscation"])?
+    {
         match (name.as_str(), value.as_str()) {
             ("include", name) => check_include([name].into_iter())?,
             ("stream" | "include_obfuscation", "false") => {}
