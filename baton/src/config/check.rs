@@ -192,6 +192,17 @@ impl Check<'_> {
         self.expect(router.api_keys.0.bytes().all(|byte| byte.is_ascii_graphic()), "router.api_keys", || {
             "keys are visible ASCII characters, separated by commas without spaces".to_owned()
         });
+        let Config { router_responses: responses, object, .. } = self.config;
+        self.expect(responses.bytes_max >= router.body_bytes_max, "router.responses.bytes_max", || {
+            format!(
+                "{} is less than router.body_bytes_max = {}: a response to a body of that size would not be kept",
+                responses.bytes_max, router.body_bytes_max
+            )
+        });
+        let is_remote = responses.store.starts_with("s3://");
+        self.expect(!is_remote || !object.endpoint.is_empty(), "router.responses.store", || {
+            "s3://BUCKET/PREFIX is in the store of object.endpoint, which is not set".to_owned()
+        });
         if let Some(wrong) = origins(&router.cors_origins).find(|origin| !is_origin(origin)) {
             self.expect(false, "router.cors_origins", || {
                 format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")

@@ -341,11 +341,20 @@ async fn the_oldest_leave_where_there_are_too_many_and_those_that_are_too_old() 
     drop(http);
     world.shut_down();
     world.over().await;
-    let aged = ResponsesConfig { age_max: Duration::ZERO, ..store(folder.path(), BYTES_MAX) };
-    tokio::time::sleep(Duration::from_millis(2100)).await;
+    // The last one says that it is old; the file of the other one is.
+    let file = |at: usize| folder.path().join(format!("{}.json", ids[at]));
+    let mut record: Value = serde_json::from_slice(&std::fs::read(file(3)).expect("a file")).expect("JSON");
+    record["response"]["created_at"] = json!(1000);
+    std::fs::write(file(3), record.to_string()).expect("a file");
+    let opened = std::fs::File::options().write(true).open(file(2)).expect("a file");
+    opened.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1000)).expect("a time");
+    let aged = store(folder.path(), BYTES_MAX);
     let world = World::with(1, |config| config.responses = Some(aged)).await;
     let mut http = world.client().await;
     assert_eq!(ask(&mut http, "GET", &format!("{PATH}/{}", ids[3])).await.0, 404);
+    let path = format!("{PATH}/{}", ids[2]);
+    world.until("the old one is deleted", &path, |status, _| status == 404).await;
+    assert!(!file(2).exists() && file(3).exists());
 }
 
 #[tokio::test]
