@@ -167,7 +167,7 @@ impl TurnWriter {
         }
         let text = std::mem::take(&mut item.text);
         let part = item.part(&text, &item.logprobs);
-        let told = item.tell(status, part.as_ref().map_or(&[], std::slice::from_ref), &text);
+        let told = item.tell(status, part.as_slice(), &text);
         match &item.kind {
             Kind::Message => {
                 let fields = json!({ "text": text, "logprobs": item.logprobs });
