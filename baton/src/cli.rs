@@ -10,7 +10,9 @@ mod settings;
 pub(crate) use self::access::Access;
 pub(crate) use self::admin::{AdminArgs, AdminCommand, Watched, WorkerRole};
 pub(crate) use self::prefixes::PrefixArgs;
-pub(crate) use bench::{BenchApi, BenchCommand, EngineBench, ServeBench, TiersBench, TransferBench};
+pub(crate) use bench::{
+    BenchApi, BenchCommand, BenchDevice, BenchKernels, DeviceBench, EngineBench, ServeBench, TiersBench, TransferBench,
+};
 pub(crate) use settings::{Router, Serve, Worker};
 
 use crate::doctor::DoctorArgs;

@@ -72,6 +72,7 @@ fn run(cli: Cli) -> Result<(), CommandError> {
         Command::Bench(BenchCommand::Serve(asked)) => commands::bench::serve(&asked),
         Command::Bench(BenchCommand::Transfer(asked)) => commands::bench::transfer(&asked),
         Command::Bench(BenchCommand::Engine(asked)) => commands::bench::engine(&asked),
+        Command::Bench(BenchCommand::Device(asked)) => commands::bench::device(&asked),
         Command::Bench(BenchCommand::Tiers(asked)) => commands::bench::tiers(&asked),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Topo(args) => topo::topo(&args),

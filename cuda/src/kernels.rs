@@ -8,6 +8,7 @@ mod embed;
 mod gated;
 mod hidden_sum;
 mod history;
+mod limits;
 mod logits;
 mod norm;
 mod products;
@@ -25,6 +26,7 @@ pub use embed::{Embed, EmbedArgs};
 pub use gated::{Activation, GateOrder, Gated, GatedArgs};
 pub use hidden_sum::{HiddenSums, HiddenSumsArgs, SummedRows};
 pub use history::{History, HistoryArgs, HistoryRun};
+pub use limits::{LimitKernels, PiecesArgs};
 pub use logits::{CapLogits, CapLogitsArgs};
 pub use norm::{Norm, NormArgs};
 pub use products::{Finish, ProductArgs, ProductKernel, Products, WeightForm};
@@ -97,6 +99,7 @@ pub const SOURCES: &[Source] = &[
     embed::QUANTISED[4],
     gated::SOURCE,
     hidden_sum::SOURCE,
+    limits::SOURCE,
     logits::SOURCE,
     norm::SOURCE,
     products::BF16,

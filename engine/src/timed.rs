@@ -43,6 +43,19 @@ pub enum LinearRole {
     Head,
 }
 
+/// What a linear layer takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearSize {
+    /// What it is for.
+    pub role: LinearRole,
+    /// Numbers of a row that it takes.
+    pub inputs: usize,
+    /// Numbers of a row that it gives.
+    pub outputs: usize,
+    /// Bytes of its weights as they are kept: what a step reads of them at least.
+    pub bytes: usize,
+}
+
 /// Sees how long operations take; for measurements.
 pub trait OperationTap: Send {
     /// An operation ended. Called in the order of the operations, on the device's thread.

@@ -28,9 +28,11 @@ Examples:
   baton bench engine --model path/to/model.gguf --html report.html
   baton bench engine --shape 1b --dtype f32 --samples 3
   baton bench engine --prompts 512 --batches 1,64 --contexts 0,1024 --threads 1 --json report.json
+  baton bench engine --device cuda --shape 8b --chunk 2048 --prompts 2048,8192 --batches 1,8,32,128 --contexts 2048
 
-It serves nothing: steps run one after the other, without HTTP and scheduling. A prompt is computed in chunks of 512 \
-tokens. A decode sample is 32 steps of the whole batch. The limits of the machine are measured before and after, and \
+It serves nothing: steps run without HTTP and scheduling, one after the other, or two at once on a card. Prompts are \
+computed in chunks (--chunk). A decode sample is so many steps of the whole batch (--decoded). --mixed computes a prompt \
+in the steps of a batch that decodes. The limits of the machine are measured before and after, and \
 the better result counts. Run nothing else meanwhile.
 
 Exit status: 0 done; 1 it could not be measured; 2 the command line is wrong.";
@@ -76,14 +78,28 @@ stays there, under baton-bench/. Run nothing else meanwhile.
 
 Exit status: 0 done; 1 it could not be measured, or an answer was wrong; 2 the command line is wrong.";
 
+const DEVICE_EXAMPLES: &str = "\
+Examples:
+  baton bench device                          card 0: memory, products, launches, the bus
+  baton bench device --card 1 --bytes 4GiB --samples 20 --json limits.json
+
+What a card does at best, with kernels that do nothing else: memory that is read in a row, and in pieces of 64 KiB that \
+begin 2 MiB apart, as the blocks of a layer do; bf16 by the instruction that the kernels use, in registers; what a launch \
+costs; copies over the bus out of pinned memory, each way and both ways at once. All that is read is compared.
+
+Exit status: 0 done; 1 there is no card, or it read what was not there; 2 the command line is wrong.";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Load a server that speaks OpenAI's API, and report how fast it answers.
     #[command(after_help = SERVE_EXAMPLES, allow_negative_numbers = true)]
     Serve(Box<ServeBench>),
-    /// Measure the CPU engine alone: prompts, decoding and kernels, next to the limits of the machine.
+    /// Measure the engine alone: prompts, decoding and kernels, next to the limits of the machine.
     #[command(after_help = ENGINE_EXAMPLES)]
     Engine(Box<EngineBench>),
+    /// Measure a card alone: what it does at best.
+    #[command(after_help = DEVICE_EXAMPLES)]
+    Device(DeviceBench),
     /// Measure the transport alone: reads between two processes over each lane, next to the limits of the machine.
     #[command(after_help = TRANSFER_EXAMPLES)]
     Transfer(Box<TransferBench>),
@@ -132,9 +148,53 @@ pub(crate) struct TiersBench {
     pub(crate) html: Option<PathBuf>,
 }
 
+/// Arguments of `bench device`.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceBench {
+    /// Number of the card, as the driver shows it
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) card: u32,
+    /// Memory of the card that is read [default: 32 GiB, or three quarters of what is free]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) bytes: Option<Bytes>,
+    /// Samples of each limit, after one that does not count; the best counts
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) samples: usize,
+    /// Write the limits as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Where `bench engine` computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchDevice {
+    /// Processors
+    Cpu,
+    /// A card of NVIDIA
+    Cuda,
+}
+
+/// The kernels of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchKernels {
+    /// Those whose bits do not depend on other rows
+    Exact,
+    /// The fastest ones
+    Fast,
+}
+
 /// Arguments of `bench engine`.
 #[derive(Debug, Args)]
 pub(crate) struct EngineBench {
+    /// What computes
+    #[arg(long, default_value = "cpu")]
+    pub(crate) device: BenchDevice,
+    /// Number of the card, if the device is cuda
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) card: u32,
+    /// Kernels of the card, if the device is cuda
+    #[arg(long, default_value = "exact")]
+    pub(crate) kernels: BenchKernels,
     /// Model: a Hugging Face directory or a GGUF file
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["shape", "dtype"])]
     pub(crate) model: Option<PathBuf>,
@@ -159,6 +219,15 @@ pub(crate) struct EngineBench {
     /// Tokens before the decoded ones; every batch is measured with each
     #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', default_value = "128,2016")]
     pub(crate) contexts: Vec<u32>,
+    /// Lengths of prompts, in tokens, that are computed in the steps of batches that decode
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',')]
+    pub(crate) mixed: Vec<u32>,
+    /// Tokens of a prompt in a step, at most
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
+    pub(crate) chunk: u32,
+    /// Tokens of each sequence in a decode sample
+    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    pub(crate) decoded: u32,
     /// Samples of each measurement, after one that does not count; the report has the median
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) samples: usize,

@@ -1,5 +1,6 @@
 //! `baton bench`.
 
+mod device;
 mod engine;
 pub(super) mod file;
 mod parts;
@@ -9,6 +10,7 @@ mod source;
 mod tiers;
 mod transfer;
 
+pub(crate) use device::device;
 pub(crate) use engine::engine;
 pub(crate) use serve::serve;
 pub(crate) use tiers::tiers;

@@ -9,6 +9,7 @@ use super::tree::{Admin, Config, Device, EncodeKv, Kernels};
 use ::discovery::StaticList;
 use domain::Encoding;
 use engine::sim::Preset;
+use router::OutputForms;
 use std::fmt;
 use std::ops::RangeInclusive;
 use transport::{Lane, RdmaService};
@@ -207,6 +208,13 @@ impl Check<'_> {
             self.expect(false, "router.cors_origins", || {
                 format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")
             });
+        }
+        for (key, tools, reasoning) in [
+            ("router.tool_parser", router.tool_parser.as_str(), "none"),
+            ("router.reasoning_parser", "none", router.reasoning_parser.as_str()),
+        ] {
+            let known = OutputForms::of(tools, reasoning, None);
+            self.expect(known.is_ok(), key, || known.expect_err("it is not known").to_string());
         }
     }
 

@@ -331,6 +331,18 @@ fn keys_of_the_api_are_not_shown_and_refused_by_set() {
 }
 
 #[test]
+fn parsers_are_named_or_a_pair_of_markers() {
+    for good in ["tool_parser=hermes", "tool_parser=none", "reasoning_parser=think", "reasoning_parser=<a> </a>"] {
+        settle("", &[], &[&format!("router.{good}")]).and_then(Loaded::checked).expect("it is good");
+    }
+    check_refused(
+        settle("", &[], &["router.tool_parser=hermse"]),
+        "router.tool_parser: no tool parser is named \"hermse\"; there are auto, none, harmony, qwen3_coder, hermes, \
+         mistral, deepseek, pythonic, llama3_json, json (flag --set)",
+    );
+}
+
+#[test]
 fn origins_are_those_that_browsers_name() {
     for good in ["", "*", "https://chat.example.org", "http://localhost:3000, app://x"] {
         settle("", &[], &[&format!("router.cors_origins={good}")]).and_then(Loaded::checked).expect("it is good");

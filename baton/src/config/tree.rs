@@ -108,6 +108,14 @@ tree! {
         /// What special tokens are that are written in the messages of a chat. `text`: the text that they are spelled
         /// with, so that no message can end its turn and begin another. `allow`: special tokens.
         special_tokens: SpecialTokens = SpecialTokens::Text,
+        /// The form in which the model writes calls of tools: `hermes` (also Qwen), `qwen3_coder`, `llama3_json`,
+        /// `pythonic` (Llama 3.2 and 4), `mistral`, `deepseek`, `harmony` (gpt-oss) or `json`. `auto`: the one that its
+        /// chat template shows. `none`: requests with tools are refused.
+        tool_parser: String = "auto".to_owned(),
+        /// The form in which the model writes what it thinks before it answers: `think` (Qwen, DeepSeek), `mistral`,
+        /// `harmony` (gpt-oss), or an opening and a closing marker, such as `<think> </think>`. `auto`: the one that its
+        /// chat template shows. `none`: all that it writes is the answer.
+        reasoning_parser: String = "auto".to_owned(),
         /// Largest request body, in bytes. A larger body gets status 413. Raise it for very long prompts.
         body_bytes_max: Bytes = Bytes(16 << 20),
         /// Time limit for receiving a request body, in seconds. After it the request gets status 408.

@@ -1,13 +1,13 @@
 //! The model as its clients see it: all that a router needs of it.
 
-use crate::config::Config;
+use crate::config::{Config, Router};
 use crate::model_dir;
 use domain::Token;
 use domain::session::ModelShape;
 use engine::models::ModelDescription;
 use engine::spec::ModelSpec;
-use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
-use router::ModelCard;
+use engine::text::{ChatTemplate, Tokenizer};
+use router::{ModelCard, OutputForms};
 use std::error::Error;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -22,15 +22,17 @@ pub(super) fn described(config: &Config) -> Result<ModelDescription, Box<dyn Err
     Ok(model)
 }
 
-/// Reads the tokenizer and the template. `specials`: what special tokens are that messages name. Errors: they cannot be
+/// Reads the tokenizer and the template, of which `router` says how messages and answers are read. Errors: they cannot be
 /// read.
-pub(super) fn model_card(model: &ModelDescription, specials: WrittenSpecials) -> Result<ModelCard, Box<dyn Error>> {
+pub(super) fn model_card(model: &ModelDescription, router: &Router) -> Result<ModelCard, Box<dyn Error>> {
     let tokenizer = Tokenizer::open(&model.path)?;
+    let template = ChatTemplate::open(&model.path)?;
     Ok(ModelCard {
         name: model.name.clone(),
         created: created(&model.path),
-        template: ChatTemplate::open(&model.path)?,
-        specials,
+        forms: OutputForms::of(&router.tool_parser, &router.reasoning_parser, template.as_ref())?,
+        template,
+        specials: router.special_tokens.into(),
         sampling: model.sampling.clone(),
         eos: ends(&model.spec, &tokenizer),
         shape: shape(&model.spec),
@@ -73,7 +75,7 @@ mod tests {
             }
             fs::write(dir.path().join("tokenizer_config.json"), config).expect("written");
             let model = ModelDescription::read(dir.path()).expect("it can be read");
-            model_card(&model, WrittenSpecials::Text).expect("it can be read").eos
+            model_card(&model, &Config::default().router).expect("it can be read").eos
         };
         assert_eq!(ends_with("{}"), [3]);
         assert_eq!(ends_with(r#"{"eos_token": "<|end|>"}"#), [3], "each once");

@@ -36,7 +36,7 @@ pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     let tls = tls::open(config, &runtime)?;
     let ops = ops::of_router(&runtime, &config.router.ops_listen, &tls)?;
     let listeners = Listeners { api: tls.port(api, PortUse::Api), ops };
-    let card = model_card(&described(config)?, config.router.special_tokens.into())?;
+    let card = model_card(&described(config)?, &config.router)?;
     print(&startup_banner::router(config, &listeners, &card, &directory.describe(config))?)?;
     let (dialer, sessions) = Dialer::new(card.shape);
     let serve = router::serve(listeners, router_config, card, sessions, metrics, shutdown::signal());

@@ -80,7 +80,7 @@ pub(crate) fn serve(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
 /// The model, as its clients see it and as its workers run it. Its files are closed again.
 fn open(config: &Config) -> Result<(ModelCard, Model), Box<dyn Error>> {
     let model = described(config)?;
-    Ok((model_card(&model, config.router.special_tokens.into())?, Model::load(config, model)?))
+    Ok((model_card(&model, &config.router)?, Model::load(config, model)?))
 }
 
 /// Returns the workers, prefill workers first; ids count from 1.

@@ -7,7 +7,7 @@ use super::worker_setup::{Pool, WorkerSetup};
 use crate::config::{Config, Hidden};
 use domain::session::{PeerAddress, Role};
 use proto::tls::Port;
-use router::{Listeners, ModelCard};
+use router::{Listeners, ModelCard, OutputForms};
 use std::io;
 use transport::{Lane, LaneStatus};
 
@@ -45,9 +45,10 @@ pub(super) fn serve(
          model    {name} ({context} tokens of context){unnamed}\n  \
          workers  {prefill}, {decode}; {lane}\n  \
          engine   {device}\n\
-         {tiers}{ops}{console}  \
+         {output}{tiers}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n",
+        output = output(card),
         tiers = line("tiers", tiers::describe(config)),
         ops = ops(listeners.ops.as_ref())?,
         console = console(listeners.ops.as_ref())?,
@@ -68,12 +69,13 @@ pub(super) fn router(config: &Config, listeners: &Listeners, card: &ModelCard, w
         "baton {VERSION} router: listening on {url}\n  \
          model    {name}{unnamed}\n  \
          workers  {workers}; they may come and go\n\
-         {ops}{console}  \
+         {output}{ops}{console}  \
          {attempt}  \
          end      Ctrl-C\n\
          ready, as soon as a decode worker is\n",
         name = card.name,
         unnamed = unnamed(config, &card.name),
+        output = output(card),
         ops = ops(listeners.ops.as_ref())?,
         console = console(listeners.ops.as_ref())?,
         attempt = attempt(config, &url, card),
@@ -122,6 +124,11 @@ fn unnamed(config: &Config, name: &str) -> &'static str {
              \n           `make serve` or scripts/fetch-model fetches a small chat model"
         }
     }
+}
+
+/// Returns a line about the forms in which the model writes more than text, where it has such.
+fn output(card: &ModelCard) -> String {
+    line("output", (card.forms != OutputForms::default()).then(|| card.forms.to_string()))
 }
 
 /// Returns a line about where operators reach a process.

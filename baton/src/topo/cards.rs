@@ -1,5 +1,6 @@
 //! The cards of this host that the device `cuda` could compute on.
 
+use super::text::wrapped;
 use crate::output::human_bytes;
 use cuda::Identity;
 use engine::cuda::CudaError;
@@ -49,7 +50,7 @@ impl Cards {
                 .expect("a text takes all");
         }
         if let Some(reason) = &self.reason {
-            writeln!(text, "  none: {reason} (baton doctor says more)").expect("a text takes all");
+            wrapped(&mut text, "  none: ", &format!("{reason} (baton doctor says more)"));
         }
         text
     }

@@ -93,8 +93,8 @@ pub(super) fn host(lanes: &[HostLane]) -> String {
     text
 }
 
-/// Words behind `begin`, in lines that fit, of which further ones stand below the first word.
-fn wrapped(text: &mut String, begin: &str, words: &str) {
+/// Appends words behind `begin`, in lines that fit, of which further ones stand below the first word.
+pub(super) fn wrapped(text: &mut String, begin: &str, words: &str) {
     let indent = if begin.is_empty() { 4 } else { begin.chars().count() };
     let mut line = begin.to_owned();
     let mut is_empty = true;

@@ -2,13 +2,14 @@
 
 use crate::cost;
 use crate::error::BenchError;
+use crate::limits::MachineLimits;
+use crate::model::Model;
 use crate::report::{Measured, Report};
 use crate::settings::Settings;
 use crate::steps::Steps;
 use crate::work::Work;
-use engine::cpu::{CpuModel, Isa, Limits};
+use engine::cpu::Isa;
 use engine::models::ModelFiles;
-use std::sync::Arc;
 
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Progress {
 /// A model that is ready to be measured.
 pub struct Bench {
     name: String,
-    model: Arc<CpuModel>,
+    model: Model,
     steps: Steps,
     works: Vec<Work>,
     settings: Settings,
@@ -43,8 +44,8 @@ impl Bench {
         let context = u32::try_from(files.spec.context).unwrap_or(u32::MAX);
         let works = settings.works(context)?;
         let isa = Isa::best();
-        let model = Arc::new(CpuModel::load(files.spec.clone(), &files.checkpoint, progress)?);
-        let steps = Steps::new(model.clone(), &works, settings, isa)?;
+        let model = Model::load(files, settings.card.as_ref(), progress)?;
+        let steps = Steps::new(&model, &works, settings, isa)?;
         Ok(Self { name: name.to_owned(), model, steps, works, settings: settings.clone(), isa })
     }
 
@@ -57,13 +58,13 @@ impl Bench {
             progress(&Progress { what: what.to_string(), done, total });
             done += 1;
         };
-        let limits = || Limits::measure(self.settings.threads, self.isa).map_err(BenchError::Limits);
+        let limits = || MachineLimits::measure(&self.settings, &self.model, self.isa);
         tell(&"the machine's limits");
         let before = limits()?;
         let mut measured = Vec::new();
         for &work in &self.works {
             tell(&work);
-            if let Work::Decode { batch, context } = work {
+            if let Work::Decode { batch, context } | Work::Mixed { batch, context, .. } = work {
                 self.steps.contexts(batch, context)?;
             }
             self.steps.sample(work)?;
@@ -72,11 +73,15 @@ impl Bench {
                 tell(&work);
                 samples.push(self.steps.sample(work)?);
             }
-            measured.push(Measured { work, samples, costs: cost::of(work, &self.model, self.steps.layout()) });
+            measured.push(Measured {
+                work,
+                samples,
+                costs: cost::of(work, self.settings.cut, &self.model, self.steps.layout()),
+            });
         }
         tell(&"the machine's limits, again");
         // What else the host does comes and goes.
-        let limits = before.or_better(&limits()?);
-        Ok(Report::new(&self.name, &self.model, &self.steps, &self.settings, limits, &measured))
+        let limits = before.or_better(limits()?);
+        Ok(Report::new(&self.name, &self.model, &self.steps, &self.settings, &limits, &measured))
     }
 }

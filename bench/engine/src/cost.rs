@@ -1,8 +1,9 @@
 //! What operations have to do at least: multiply and add, and read weights and KV once.
 
-use crate::work::{Run, Work};
+use crate::model::Model;
+use crate::work::{Cut, Run, Work};
 use domain::KvLayout;
-use engine::cpu::{Arithmetic, CpuModel};
+use engine::spec::ModelSpec;
 use engine::timed::{LinearRole, Operation};
 use std::collections::BTreeMap;
 
@@ -20,29 +21,35 @@ pub(crate) struct Cost {
 pub(crate) type Costs = BTreeMap<Operation, Cost>;
 
 /// Returns what a sample of `work` costs.
-pub(crate) fn of(work: Work, model: &CpuModel, layout: &KvLayout) -> Costs {
+pub(crate) fn of(work: Work, cut: Cut, model: &Model, layout: &KvLayout) -> Costs {
     let mut costs = Costs::new();
-    for run in work.steps() {
-        for linear in model.linears() {
-            let rows = match linear.role {
+    let linears = model.linears();
+    for step in work.steps(cut) {
+        for linear in &linears {
+            let rows = step.iter().map(|run| match linear.role {
                 LinearRole::Head if run.samples => run.sequences,
-                LinearRole::Head => continue,
+                LinearRole::Head => 0,
                 _ => run.sequences * run.rows,
-            };
+            });
+            let rows: u32 = rows.sum();
+            if rows == 0 {
+                continue;
+            }
             let cost = costs.entry(Operation::Linear(linear.role)).or_default();
             cost.operations += 2.0 * (linear.inputs * linear.outputs) as f64 * f64::from(rows);
             cost.bytes += linear.bytes as f64;
         }
-        let attention = attention(run, model, layout);
-        let cost = costs.entry(Operation::Attention).or_default();
-        cost.operations += attention.operations;
-        cost.bytes += attention.bytes;
+        for run in step {
+            let attention = attention(run, model.spec(), layout);
+            let cost = costs.entry(Operation::Attention).or_default();
+            cost.operations += attention.operations;
+            cost.bytes += attention.bytes;
+        }
     }
     costs
 }
 
-fn attention(run: Run, model: &CpuModel, layout: &KvLayout) -> Cost {
-    let spec = model.spec();
+fn attention(run: Run, spec: &ModelSpec, layout: &KvLayout) -> Cost {
     let mut cost = Cost::default();
     for window in spec.windows() {
         // Keys that a query sees, and the first position that any of them sees.
@@ -56,12 +63,4 @@ fn attention(run: Run, model: &CpuModel, layout: &KvLayout) -> Cost {
     }
     let sequences = f64::from(run.sequences);
     Cost { operations: cost.operations * sequences, bytes: cost.bytes * sequences }
-}
-
-/// Returns what an operation multiplies in.
-pub(crate) fn arithmetic(operation: Operation, model: &CpuModel, layout: &KvLayout) -> Arithmetic {
-    match operation {
-        Operation::Attention => Arithmetic::of(layout.dtype.into()),
-        _ => Arithmetic::of(model.format()),
-    }
 }

@@ -1,6 +1,9 @@
 //! What stops a run.
 
+use cuda::DriverError;
+use cuda::kernels::LoadError as KernelError;
 use engine::cpu::CpuError;
+use engine::cuda::CudaError;
 use engine::device::SubmitError;
 use engine::models::bind::LoadError;
 use std::io;
@@ -20,6 +23,28 @@ pub enum BenchError {
     /// There is no memory to measure the limits in.
     #[error("cannot measure the machine's limits")]
     Limits(#[source] io::Error),
+    /// There is no card, or no memory on it.
+    #[error(transparent)]
+    Card(#[from] CudaError),
+    /// There is no driver of cards.
+    #[error(transparent)]
+    Missing(#[from] cuda::Missing),
+    /// There is no compiler of kernels, or it fails.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A call of the driver failed.
+    #[error("cannot measure the card's limits: {0}")]
+    Driver(#[from] DriverError),
+    /// The card computes what is wrong.
+    #[error("the card {what}: {found}, not {expected}; its figures mean nothing")]
+    Wrong {
+        /// What it did.
+        what: &'static str,
+        /// What came of it.
+        found: u64,
+        /// What should have.
+        expected: u64,
+    },
     /// The device refused a step.
     #[error(transparent)]
     Submit(#[from] SubmitError),

@@ -3,8 +3,12 @@
 pub mod page;
 
 mod bench;
+mod card_limits;
+mod clock;
 mod cost;
 mod error;
+mod limits;
+mod model;
 mod report;
 mod settings;
 mod steps;
@@ -12,17 +16,18 @@ mod stopwatch;
 mod work;
 
 pub use bench::{Bench, Progress};
+pub use card_limits::{CardLimits, CardSizes};
 pub use error::BenchError;
 pub use report::{KernelFigures, LimitFigures, Report, Spread, WorkFigures};
-pub use settings::Settings;
-pub use work::Work;
+pub use settings::{CardChoice, Settings};
+pub use work::{Cut, Work};
 
-/// Most input rows of a step: prompts are computed in chunks of so many tokens.
-pub const CHUNK: u32 = 512;
-/// Tokens that a decode sample makes for each sequence.
-pub const DECODED: u32 = 32;
+/// Most tokens of a prompt in a step.
+pub const CHUNK_MAX: u32 = 1 << 15;
+/// Most tokens that a decode sample makes for each sequence.
+pub const DECODED_MAX: u32 = 1 << 12;
 /// Most sequences at once.
-pub const BATCH_MAX: u32 = CHUNK;
+pub const BATCH_MAX: u32 = 512;
 /// Most different works of a run.
 pub const WORKS_MAX: usize = 64;
 /// Most samples of each work.

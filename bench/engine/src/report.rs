@@ -2,11 +2,13 @@
 
 mod table;
 
-use crate::cost::{self, Cost, Costs};
+use crate::card_limits::CardLimits;
+use crate::cost::{Cost, Costs};
+use crate::limits::MachineLimits;
+use crate::model::Model;
 use crate::settings::Settings;
 use crate::steps::{Sampled, Steps};
-use crate::work::Work;
-use engine::cpu::{CpuModel, Limits};
+use crate::work::{Cut, Work};
 use engine::timed::{LinearRole, Operation};
 use serde::Serialize;
 
@@ -41,14 +43,17 @@ pub struct Report {
 pub struct LimitFigures {
     /// A plain loop over memory in huge pages, all threads.
     pub read_gb_per_s: f64,
-    /// Fused multiply-adds in registers, all threads; so below.
-    pub f32_gflop_per_s: f64,
+    /// Fused multiply-adds in registers, all threads; so below. `None`: not measured, on cards.
+    pub f32_gflop_per_s: Option<f64>,
     /// `None`: the kernels multiply bf16 as f32.
     pub bf16_gflop_per_s: Option<f64>,
     /// `None`: not known.
     pub int8_gop_per_s: Option<f64>,
     /// The one of these that the weights' format is multiplied with; `None`: not known.
     pub weights_gflop_per_s: Option<f64>,
+    /// All limits of the card, where one computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardLimits>,
 }
 
 /// A median, and how far the samples spread.
@@ -67,7 +72,7 @@ pub struct Spread {
 pub struct WorkFigures {
     /// What was done, in words.
     pub work: String,
-    /// Length of the prompt in tokens; `None`: decoding.
+    /// Length of the prompt in tokens; `None`: decoding alone.
     pub prompt: Option<u32>,
     /// Sequences at once.
     pub batch: u32,
@@ -82,7 +87,8 @@ pub struct WorkFigures {
     /// How fast it multiplied and read.
     #[serde(flatten)]
     pub rates: Rates,
-    /// The share of steps that was not spent in kernels: laying out rows, sampling's bookkeeping, waking threads.
+    /// The share of the time that was not spent in kernels: laying out rows, sampling's bookkeeping, waking threads. On
+    /// a card: that it was idle.
     pub outside_kernels: f64,
     /// Kernel by kernel, the one that takes longest first.
     pub kernels: Vec<KernelFigures>,
@@ -127,16 +133,17 @@ pub(crate) struct Measured {
 impl Report {
     pub(crate) fn new(
         name: &str,
-        model: &CpuModel,
+        model: &Model,
         steps: &Steps,
         settings: &Settings,
-        limits: Limits,
+        limits: &MachineLimits,
         measured: &[Measured],
     ) -> Self {
         let layout = steps.layout();
-        let multiplying = |operation| limits.operations_per_s(cost::arithmetic(operation, model, layout));
-        let scale = Scale { read: limits.read_bytes_per_s, multiplying: &multiplying };
-        let works: Vec<WorkFigures> = measured.iter().map(|measured| WorkFigures::new(measured, &scale)).collect();
+        let multiplying = |operation| limits.operations_per_s(operation, model, layout);
+        let scale = Scale { read: limits.read_bytes_per_s(), multiplying: &multiplying };
+        let figures = |measured| WorkFigures::new(measured, settings.cut, &scale);
+        let works: Vec<WorkFigures> = measured.iter().map(figures).collect();
         let spread = works.iter().filter(|work| work.tokens_per_s.max > SPREAD_MAX * work.tokens_per_s.min);
         let notes = spread
             .map(|work| {
@@ -144,21 +151,14 @@ impl Report {
                 format!("{}: {min:.0} to {max:.0} tokens/s; the machine did something else as well", work.work)
             })
             .collect();
-        let giga = |rate: f64| rate / 1e9;
         Self {
             version: env!("CARGO_PKG_VERSION"),
             model: name.to_owned(),
             weights: model.format().to_string(),
-            weight_bytes: model.linears().map(|linear| linear.bytes as u64).sum(),
+            weight_bytes: model.linear_bytes(),
             device: steps.describe(),
             settings: settings.clone(),
-            limits: LimitFigures {
-                read_gb_per_s: giga(limits.read_bytes_per_s),
-                f32_gflop_per_s: giga(limits.f32_per_s),
-                bf16_gflop_per_s: limits.bf16_per_s.map(giga),
-                int8_gop_per_s: limits.int8_per_s.map(giga),
-                weights_gflop_per_s: multiplying(WEIGHTS).map(giga),
-            },
+            limits: limits.figures(multiplying(WEIGHTS)),
             works,
             notes,
         }
@@ -187,9 +187,9 @@ impl Scale<'_> {
 }
 
 impl WorkFigures {
-    fn new(measured: &Measured, scale: &Scale<'_>) -> Self {
+    fn new(measured: &Measured, cut: Cut, scale: &Scale<'_>) -> Self {
         let Measured { work, samples, costs } = measured;
-        let tokens = f64::from(work.tokens());
+        let tokens = f64::from(work.tokens(cut));
         let rate = |sample: &Sampled| tokens / sample.elapsed.as_secs_f64();
         let mut order: Vec<&Sampled> = samples.iter().collect();
         order.sort_by_key(|sample| sample.elapsed);
@@ -214,6 +214,7 @@ impl WorkFigures {
         let (prompt, batch, context) = match *work {
             Work::Prompt(tokens) => (Some(tokens), 1, 0),
             Work::Decode { batch, context } => (None, batch, context),
+            Work::Mixed { batch, context, prompt } => (Some(prompt), batch, context),
         };
         Self {
             work: work.to_string(),

@@ -1,14 +1,31 @@
 //! What a run measures.
 
 use crate::error::BenchError;
-use crate::work::Work;
-use crate::{BATCH_MAX, SAMPLES_MAX, WORKS_MAX};
+use crate::work::{Cut, Work};
+use crate::{BATCH_MAX, CHUNK_MAX, DECODED_MAX, SAMPLES_MAX, WORKS_MAX};
 use engine::cpu::Pinning;
+use engine::cuda::KernelSet;
 use serde::Serialize;
+use std::path::PathBuf;
+
+/// A card that computes.
+#[derive(Clone, Debug, Serialize)]
+pub struct CardChoice {
+    /// Its number, as the driver shows it.
+    pub number: u32,
+    /// Kernels that steps run. The device in words names them.
+    #[serde(skip)]
+    pub set: KernelSet,
+    /// Folder of compiled kernels. `None`: they are compiled each time.
+    #[serde(skip)]
+    pub kernels: Option<PathBuf>,
+}
 
 /// What to measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
+    /// The card. `None`: processors compute.
+    pub card: Option<CardChoice>,
     /// Threads that compute.
     pub threads: usize,
     /// Whether they stay on processors of their own.
@@ -20,6 +37,11 @@ pub struct Settings {
     pub batches: Vec<u32>,
     /// Tokens before the decoded ones; every batch is measured after each.
     pub contexts: Vec<u32>,
+    /// Lengths of prompts that are computed while batches decode; each with every batch after every context.
+    pub mixed: Vec<u32>,
+    /// How works are cut into steps.
+    #[serde(flatten)]
+    pub cut: Cut,
     /// Samples of each work, after one that does not count.
     pub samples: usize,
 }
@@ -32,7 +54,12 @@ impl Settings {
         let contexts = || self.contexts.iter().copied();
         let decodes =
             contexts().flat_map(|context| self.batches.iter().map(move |&batch| Work::Decode { batch, context }));
-        let works: Vec<Work> = self.prompts.iter().map(|&tokens| Work::Prompt(tokens)).chain(decodes).collect();
+        let mixed = |prompt| {
+            contexts()
+                .flat_map(move |context| self.batches.iter().map(move |&batch| Work::Mixed { batch, context, prompt }))
+        };
+        let prompts = self.prompts.iter().map(|&tokens| Work::Prompt(tokens));
+        let works: Vec<Work> = prompts.chain(decodes).chain(self.mixed.iter().copied().flat_map(mixed)).collect();
         if works.is_empty() {
             return refuse("there is nothing to measure: name --prompts, or --batches and --contexts".to_owned());
         }
@@ -42,14 +69,22 @@ impl Settings {
         if !(1..=SAMPLES_MAX).contains(&self.samples) {
             return refuse(format!("--samples {}: 1 to {SAMPLES_MAX}", self.samples));
         }
-        if self.prompts.contains(&0) {
-            return refuse("--prompts 0: a prompt has at least one token".to_owned());
+        if let Some(flag) = [("--prompts", &self.prompts), ("--mixed", &self.mixed)].iter().find(|it| it.1.contains(&0))
+        {
+            return refuse(format!("{} 0: a prompt has at least one token", flag.0));
+        }
+        let Cut { chunk, decoded } = self.cut;
+        if !(1..=CHUNK_MAX).contains(&chunk) {
+            return refuse(format!("--chunk {chunk}: 1 to {CHUNK_MAX} tokens"));
+        }
+        if !(1..=DECODED_MAX).contains(&decoded) {
+            return refuse(format!("--decoded {decoded}: 1 to {DECODED_MAX} tokens"));
         }
         if let Some(batch) = self.batches.iter().find(|batch| !(1..=BATCH_MAX).contains(*batch)) {
             return refuse(format!("--batches {batch}: 1 to {BATCH_MAX} sequences"));
         }
-        if let Some(work) = works.iter().find(|work| work.length() > context) {
-            let tokens = work.length();
+        if let Some(work) = works.iter().find(|work| work.length(self.cut) > context) {
+            let tokens = work.length(self.cut);
             return refuse(format!("{work}: that is {tokens} tokens, and the model's context has {context}"));
         }
         Ok(works)
@@ -61,8 +96,17 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        let pinning = Pinning::Off;
-        Settings { threads: 1, pinning, prompts: vec![16], batches: vec![1, 2], contexts: vec![0, 8], samples: 1 }
+        Settings {
+            card: None,
+            threads: 1,
+            pinning: Pinning::Off,
+            prompts: vec![16],
+            batches: vec![1, 2],
+            contexts: vec![0, 8],
+            mixed: vec![],
+            cut: Cut { chunk: 512, decoded: 32 },
+            samples: 1,
+        }
     }
 
     #[test]
@@ -70,6 +114,15 @@ mod tests {
         let works = settings().works(64).expect("it fits");
         let decode = |batch, context| Work::Decode { batch, context };
         assert_eq!(works, [Work::Prompt(16), decode(1, 0), decode(2, 0), decode(1, 8), decode(2, 8)]);
+    }
+
+    #[test]
+    fn every_mixed_prompt_is_measured_beside_every_batch() {
+        let settings =
+            Settings { prompts: vec![], batches: vec![2], contexts: vec![8], mixed: vec![20, 30], ..settings() };
+        let works = settings.works(64).expect("it fits");
+        let mixed = |prompt| Work::Mixed { batch: 2, context: 8, prompt };
+        assert_eq!(works, [Work::Decode { batch: 2, context: 8 }, mixed(20), mixed(30)]);
     }
 
     #[test]
@@ -88,5 +141,8 @@ mod tests {
         check(&|it| it.prompts = vec![100], "prompt of 100: that is 100 tokens");
         check(&|it| it.contexts = vec![0; WORKS_MAX], "64 at most");
         check(&|it| (it.prompts, it.batches) = (vec![], vec![]), "nothing to measure");
+        check(&|it| it.mixed = vec![0], "--mixed 0");
+        check(&|it| it.cut.chunk = 0, "--chunk 0: 1 to 32768");
+        check(&|it| it.cut.decoded = 0, "--decoded 0: 1 to 4096");
     }
 }

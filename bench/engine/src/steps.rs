@@ -1,14 +1,16 @@
 //! A device that runs steps one after the other, as a worker's step loop would.
 
-use crate::CHUNK;
+use crate::clock::now;
 use crate::error::BenchError;
+use crate::model::Model;
 use crate::settings::Settings;
 use crate::stopwatch::{Stopwatch, Times};
-use crate::work::{Run, Work, prompt};
-use domain::plan::{BlockCopy, BlockTable, Input, Sample, Span, StepOutput, StepPlan};
-use domain::{BlockId, Choice, Epoch, GroupId, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId};
-use engine::cpu::{CpuConfig, CpuDevice, CpuModel, Isa};
-use engine::device::{Device, DeviceLimits};
+use crate::work::{Cut, Run, Work, prompt};
+use domain::plan::{BlockCopy, BlockTable, Input, Sample, SlotChange, Span, StepOutput, StepPlan};
+use domain::{BlockId, Choice, Dtype, Epoch, GroupId, KvLayout, RequestId, SamplingParams, SeqKey, SlotId, StepId};
+use engine::cpu::{CpuConfig, CpuDevice, Isa};
+use engine::cuda::CudaDevice;
+use engine::device::{Device, DeviceLimits, STEPS_IN_FLIGHT_MAX};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +21,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// What a sample took.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sampled {
-    /// All steps, each from its submission to its end.
+    /// All steps: of one at a time, each from its submission to its end; of two, from the first to the last.
     pub(crate) elapsed: Duration,
     /// The part in kernels.
     pub(crate) in_kernels: Duration,
@@ -29,8 +31,11 @@ pub(crate) struct Sampled {
 
 /// A device with memory for some works.
 pub(crate) struct Steps {
-    device: CpuDevice,
+    device: Box<dyn Device>,
     stopwatch: Stopwatch,
+    cut: Cut,
+    /// Steps that the device has at once.
+    depth: usize,
     vocab: u32,
     /// Blocks that every sequence has.
     blocks: u32,
@@ -38,26 +43,41 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(crate) fn new(model: Arc<CpuModel>, works: &[Work], settings: &Settings, isa: Isa) -> Result<Self, BenchError> {
-        let &Settings { threads, pinning, .. } = settings;
+    pub(crate) fn new(model: &Model, works: &[Work], settings: &Settings, isa: Isa) -> Result<Self, BenchError> {
+        let &Settings { threads, pinning, cut, .. } = settings;
         let spec = model.spec();
         let vocab = spec.vocab as u32;
-        let layout = spec.kv_layout(spec.dtype, None);
-        let length = works.iter().map(|work| work.length()).max().unwrap_or(1);
-        let sequences = works.iter().map(|work| work.sequences()).max().unwrap_or(1);
+        let dtype = match model {
+            Model::Processor(_) => spec.dtype,
+            Model::Card(..) => Dtype::Bf16,
+        };
+        let layout = spec.kv_layout(dtype, None);
+        let most = |count: &dyn Fn(Work) -> u32| works.iter().map(|&work| count(work)).max().unwrap_or(1);
+        let (length, sequences) = (most(&|work| work.length(cut)), most(&Work::sequences));
         let blocks = length.div_ceil(layout.block_tokens);
         let limits = DeviceLimits {
-            rows_max: CHUNK as usize,
+            rows_max: most(&|work| work.rows_max(cut)) as usize,
             outputs_max: sequences as usize,
             context_max: length as usize,
             blocks: vec![blocks * sequences; layout.groups.len()],
             slots_max: sequences as usize,
         };
-        let mut device = CpuDevice::new(model, CpuConfig { layout, limits, threads, pinning, guarded: false, isa })?;
         let (stopwatch, waiting) = (Stopwatch::default(), thread::current());
-        device.set_operation_tap(Box::new(stopwatch.clone()));
+        // A card has its next step before one ends; processors have what each operation took, step by step.
+        let (mut device, depth): (Box<dyn Device>, usize) = match model {
+            Model::Processor(model) => {
+                let config = CpuConfig { layout, limits, threads, pinning, guarded: false, isa };
+                let mut device = CpuDevice::new(model.clone(), config)?;
+                device.set_operation_tap(Box::new(stopwatch.clone()));
+                (Box::new(device), 1)
+            }
+            Model::Card(model, set) => {
+                let device = CudaDevice::with_kernels(model.clone(), layout, limits, *set)?;
+                (Box::new(device), STEPS_IN_FLIGHT_MAX)
+            }
+        };
         device.set_waker(Box::new(move || waiting.unpark()));
-        Ok(Self { device, stopwatch, vocab, blocks, step: StepId(0) })
+        Ok(Self { device, stopwatch, cut, depth, vocab, blocks, step: StepId(0) })
     }
 
     /// Returns the device in words.
@@ -72,8 +92,9 @@ impl Steps {
 
     /// Computes the context that the works from here on decode after: of one sequence, and copies for the others.
     pub(crate) fn contexts(&mut self, sequences: u32, context: u32) -> Result<(), BenchError> {
-        for run in prompt(context) {
-            self.run(run)?;
+        for (number, run) in prompt(0, context, self.cut).enumerate() {
+            self.submit(&[run], number == 0)?;
+            self.end()?;
         }
         let blocks = context.div_ceil(self.layout().block_tokens);
         let groups = self.layout().groups.len();
@@ -85,7 +106,9 @@ impl Steps {
             }
         }
         if !copies.is_empty() {
-            self.submit(copies, Vec::new())?;
+            self.step = StepId(self.step.0 + 1);
+            self.device.submit(Arc::new(StepPlan { step: self.step, copies, ..StepPlan::default() }))?;
+            self.end()?;
         }
         Ok(())
     }
@@ -94,28 +117,53 @@ impl Steps {
     pub(crate) fn sample(&mut self, work: Work) -> Result<Sampled, BenchError> {
         self.stopwatch.take();
         let mut sampled = Sampled::default();
-        for run in work.steps() {
-            let output = self.run(run)?;
-            sampled.elapsed += output.elapsed;
-            sampled.in_kernels += output.in_kernels;
-            sampled.steps += 1;
+        let began = now();
+        let mut in_flight = 0;
+        for (number, runs) in work.steps(self.cut).iter().enumerate() {
+            if in_flight == self.depth {
+                self.count(&mut sampled)?;
+                in_flight -= 1;
+            }
+            self.submit(runs, number == 0)?;
+            in_flight += 1;
+        }
+        for _ in 0..in_flight {
+            self.count(&mut sampled)?;
+        }
+        if self.depth > 1 {
+            sampled.elapsed = now().duration_since(began);
         }
         sampled.kernels = self.stopwatch.take();
         Ok(sampled)
     }
 
-    fn run(&mut self, run: Run) -> Result<StepOutput, BenchError> {
-        let spans = (0..run.sequences).map(|sequence| (self.span(run, sequence), self.tables(run, sequence))).collect();
-        self.submit(Vec::new(), spans)
+    /// Waits for a step, and adds it to a sample.
+    fn count(&mut self, sampled: &mut Sampled) -> Result<(), BenchError> {
+        let output = self.end()?;
+        sampled.elapsed += output.elapsed;
+        sampled.in_kernels += output.in_kernels;
+        sampled.steps += 1;
+        Ok(())
     }
 
-    fn submit(
-        &mut self,
-        copies: Vec<BlockCopy>,
-        spans: Vec<(Span, Vec<BlockTable>)>,
-    ) -> Result<StepOutput, BenchError> {
+    /// Submits a step. The first one of a work opens the slots of its sequences, with all blocks that they will need.
+    fn submit(&mut self, runs: &[Run], opens: bool) -> Result<(), BenchError> {
         self.step = StepId(self.step.0 + 1);
-        self.device.submit(Arc::new(StepPlan::opening(self.step, copies, spans)))?;
+        let mut plan = StepPlan { step: self.step, ..StepPlan::default() };
+        for run in runs {
+            for sequence in run.first..run.first + run.sequences {
+                let span = self.span(*run, sequence);
+                if opens {
+                    plan.changes.extend(SlotChange::open(span.slot, span.key, self.tables(sequence)));
+                }
+                plan.spans.push(span);
+            }
+        }
+        Ok(self.device.submit(Arc::new(plan))?)
+    }
+
+    /// Waits for the end of the oldest step.
+    fn end(&mut self) -> Result<StepOutput, BenchError> {
         loop {
             if let Some(output) = self.device.poll() {
                 return match (&output.sampled, output.failed.first()) {
@@ -128,11 +176,10 @@ impl Steps {
         }
     }
 
-    fn tables(&self, run: Run, sequence: u32) -> Vec<BlockTable> {
-        let (layout, first) = (self.layout(), sequence * self.blocks);
-        let end = (run.start + run.rows).div_ceil(layout.block_tokens);
-        let blocks = (first..first + end).map(BlockId).collect();
-        vec![BlockTable { first: 0, blocks }; layout.groups.len()]
+    fn tables(&self, sequence: u32) -> Vec<BlockTable> {
+        let first = sequence * self.blocks;
+        let blocks = (first..first + self.blocks).map(BlockId).collect();
+        vec![BlockTable { first: 0, blocks }; self.layout().groups.len()]
     }
 
     fn span(&self, run: Run, sequence: u32) -> Span {

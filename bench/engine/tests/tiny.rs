@@ -1,14 +1,23 @@
 //! A whole run on a tiny random model: what is counted adds up, and all forms of the report say it.
 
-use bench_engine::{Bench, BenchError, Report, Settings};
+use bench_engine::{Bench, BenchError, Cut, Report, Settings};
 use domain::Dtype;
 use engine::cpu::Pinning;
 use engine::models::ModelFiles;
 use engine::random::RandomSpec;
 
 fn settings() -> Settings {
-    let (pinning, prompts) = (Pinning::Auto { alone: true }, vec![16, 600]);
-    Settings { threads: 2, pinning, prompts, batches: vec![1, 3], contexts: vec![0, 20], samples: 2 }
+    Settings {
+        card: None,
+        threads: 2,
+        pinning: Pinning::Auto { alone: true },
+        prompts: vec![16, 600],
+        batches: vec![1, 3],
+        contexts: vec![0, 20],
+        mixed: vec![],
+        cut: Cut { chunk: 512, decoded: 32 },
+        samples: 2,
+    }
 }
 
 fn open(family: &str, settings: &Settings) -> Result<Bench, BenchError> {

@@ -37,7 +37,7 @@ pub use cpu_topology::Pinning;
 pub use error::CpuError;
 pub use exercise::{AttentionShape, Exercise, Fork};
 pub use limits::{Arithmetic, Limits};
-pub use model::{CpuModel, LinearSize};
+pub use model::CpuModel;
 pub use numa::own_node;
 pub use plan::{LoadPlan, RepackedShare};
 pub use simd::Isa;

@@ -14,7 +14,7 @@ use crate::models::decoder::Decoder;
 use crate::ops::{Embedding, Linear, LinearMatrix, Norm, StoreError, WeightStore};
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
-use crate::timed::LinearRole;
+use crate::timed::LinearSize;
 use std::slice;
 
 /// Weights of a model and how they are used.
@@ -50,19 +50,6 @@ pub(super) enum Table {
     },
     /// The rows are the outputs of a packed layer.
     Tied(Linear),
-}
-
-/// What a linear layer takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinearSize {
-    /// What it is for.
-    pub role: LinearRole,
-    /// Numbers of a row that it takes.
-    pub inputs: usize,
-    /// Numbers of a row that it gives.
-    pub outputs: usize,
-    /// Bytes of its weights as they are kept: what a step reads of them at least.
-    pub bytes: usize,
 }
 
 impl CpuModel {

@@ -8,8 +8,10 @@ use crate::checkpoint::Checkpoint;
 use crate::models::bind::LoadError;
 use crate::models::decoder::Decoder;
 use crate::models::tensors::{EMBEDDING, tensors};
+use crate::ops::Linear;
 use crate::quant::WeightFormat;
 use crate::spec::ModelSpec;
+use crate::timed::LinearSize;
 use cuda::kernels::{AttentionShape, WeightForm};
 use std::sync::Arc;
 
@@ -55,6 +57,21 @@ impl CudaModel {
     /// Returns the card that it is on.
     pub fn card(&self) -> &Arc<Card> {
         &self.card
+    }
+
+    /// Returns the number format that most of the weights have in the checkpoint.
+    pub fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    /// Returns all linear layers.
+    pub fn linears(&self) -> impl Iterator<Item = LinearSize> + '_ {
+        self.weights.linears.iter().enumerate().map(|(index, linear)| LinearSize {
+            role: self.decoder.role(Linear(index)),
+            inputs: linear.inputs,
+            outputs: linear.outputs,
+            bytes: linear.matrices.iter().map(|matrix| matrix.weights.len()).sum(),
+        })
     }
 
     /// Returns the bytes of the card's memory that the weights take.

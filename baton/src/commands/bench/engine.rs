@@ -3,23 +3,29 @@
 use super::file::ReportFile;
 use super::parts::Parts;
 use super::source::Source;
-use crate::cli::EngineBench;
+use crate::cli::{BenchDevice, BenchKernels, EngineBench};
 use crate::error::CommandError;
+use crate::model_dir;
 use crate::output::print;
 use crate::progress::Progress;
-use bench_engine::{Bench, BenchError, Settings};
+use bench_engine::{Bench, BenchError, CardChoice, Cut, Settings};
 use engine::cpu::Pinning;
+use engine::cuda::KernelSet;
 use engine::models::ModelFiles;
 use std::io::Write;
 
 /// Measures the engine and reports.
 pub(crate) fn engine(asked: &EngineBench) -> Result<(), CommandError> {
+    let card = (asked.device == BenchDevice::Cuda).then(|| card(asked.card, asked.kernels));
     let settings = Settings {
+        card,
         threads: asked.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         pinning: if asked.pin { Pinning::On } else { Pinning::Auto { alone: true } },
         prompts: asked.prompts.clone(),
         batches: asked.batches.clone(),
         contexts: asked.contexts.clone(),
+        mixed: asked.mixed.clone(),
+        cut: Cut { chunk: asked.chunk, decoded: asked.decoded },
         samples: asked.samples,
     };
     // Before the run: a report that cannot be written after an hour is a lost hour.
@@ -53,8 +59,17 @@ fn open(asked: &EngineBench, settings: &Settings) -> Result<Bench, CommandError>
     loaded.map_err(failed)
 }
 
+/// Returns a card, with the folder in which kernels are kept once they are compiled.
+pub(super) fn card(number: u32, kernels: BenchKernels) -> CardChoice {
+    let set = match kernels {
+        BenchKernels::Exact => KernelSet::Exact,
+        BenchKernels::Fast => KernelSet::Fast,
+    };
+    CardChoice { number, set, kernels: model_dir::kernel_cache() }
+}
+
 /// Whose fault it is that nothing was measured.
-fn failed(error: BenchError) -> CommandError {
+pub(super) fn failed(error: BenchError) -> CommandError {
     match error {
         BenchError::Settings(_) => CommandError::Usage(error.into()),
         _ => CommandError::Failed(error.into()),

@@ -19,8 +19,8 @@ use tempfile::TempDir;
 pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
     let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
     let config = config::load(&flags)?.checked()?;
-    if config.engine.device != Device::Cpu {
-        return Err(CommandError::Usage("engine.device: only cpu has tiers that are worth measuring here".into()));
+    if config.engine.device == Device::Sim {
+        return Err(CommandError::Usage("engine.device: sim computes nothing that tiers could be compared with".into()));
     }
     let tiers = of_names(&asked.tiers, !config.object.endpoint.is_empty())?;
     let settings = Settings { prompts: asked.prompts.clone(), rounds: asked.rounds, tiers };

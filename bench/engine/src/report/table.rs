@@ -1,7 +1,7 @@
 //! The report as text.
 
 use super::{Rates, Report, WorkFigures};
-use std::fmt::{self, Write};
+use std::fmt;
 
 impl Report {
     /// Returns what was measured, in one line.
@@ -13,18 +13,14 @@ impl Report {
     /// Returns the limits, in one line.
     pub fn limits_line(&self) -> String {
         let limits = &self.limits;
-        let mut text = format!(
-            "the machine: reads {:.1} GB/s; multiplies f32 at {:.0} GFLOP/s",
-            limits.read_gb_per_s, limits.f32_gflop_per_s
-        );
-        // Writing to a string does not fail.
-        if let Some(rate) = limits.bf16_gflop_per_s {
-            let _ = write!(text, ", bf16 at {rate:.0}");
-        }
-        if let Some(rate) = limits.int8_gop_per_s {
-            let _ = write!(text, ", integers of 8 bits at {rate:.0} G/s");
-        }
-        text
+        let formats = [
+            ("f32", limits.f32_gflop_per_s, "GFLOP/s"),
+            ("bf16", limits.bf16_gflop_per_s, "GFLOP/s"),
+            ("integers of 8 bits", limits.int8_gop_per_s, "G/s"),
+        ];
+        let rate = |(format, rate, unit): (&str, Option<f64>, &str)| Some(format!("{format} at {:.0} {unit}", rate?));
+        let rates: Vec<String> = formats.into_iter().filter_map(rate).collect();
+        format!("the machine: reads {:.1} GB/s; multiplies {}", limits.read_gb_per_s, rates.join(", "))
     }
 
     /// Returns the works whose kernels are told in the text: the last prompt, and the first and last batch after the
@@ -34,7 +30,7 @@ impl Report {
         let mut decodes = self.works.iter().filter(|work| work.prompt.is_none());
         let first = decodes.next();
         let last = decodes.rfind(|work| first.is_some_and(|first| first.context == work.context));
-        prompt.into_iter().chain(first).chain(last).collect()
+        prompt.into_iter().chain(first).chain(last).filter(|work| !work.kernels.is_empty()).collect()
     }
 }
 

@@ -1,0 +1,9 @@
+//! The clock of measurements.
+
+use std::time::Instant;
+
+/// Now.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
