@@ -33,7 +33,7 @@ pub(super) enum ResponsesError {
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// What the system says.
         reason: String,
     },
     /// The settings of the bucket cannot be.
@@ -41,7 +41,8 @@ pub(super) enum ResponsesError {
     Bucket(io::Error),
 }
 
-/// Opens the store that is set; `None`: responses are not kept. Errors: [`ResponsesError`].
+/// Opens the store that is set; `None`: responses are not kept. Errors: the folder cannot be made or used, or the
+/// settings of the bucket cannot be.
 pub(super) fn open(config: &Config) -> Result<Option<ResponsesConfig>, ResponsesError> {
     let asked = &config.router_responses;
     let store = match asked.store.as_str() {

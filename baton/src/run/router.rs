@@ -54,8 +54,8 @@ pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the router's part of the configuration. Errors: the file of keys cannot be read, or the store of responses cannot
-/// be opened.
+/// Returns the router's part of the configuration. Errors: the file of keys cannot be read, or the store of responses
+/// cannot be opened.
 pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<RouterConfig, Box<dyn Error>> {
     let router = &config.router;
     let limits = running.limits();

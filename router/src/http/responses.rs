@@ -1,4 +1,5 @@
-//! Responses that are kept: what a new one needs before it begins and at its end, and the paths to read and delete them.
+//! Responses that are kept: what a new one needs before it begins and at its end, and the paths to read and delete
+//! them.
 
 use super::app::App;
 use super::body;
@@ -146,7 +147,7 @@ fn parameters(query: Option<&str>, known: &[&str]) -> Result<Vec<(String, String
     }
 }
 
-/// `GET /v1/responses/{id}`: the response as it was answered.
+/// Answers `GET /v1/responses/{id}`: the response as it was.
 async fn read(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -168,7 +169,7 @@ async fn read(
     Ok(Json(record.response))
 }
 
-/// `DELETE /v1/responses/{id}`. What went on from it stays.
+/// Answers `DELETE /v1/responses/{id}`. What went on from it stays.
 async fn delete(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -179,7 +180,7 @@ async fn delete(
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })))
 }
 
-/// `POST /v1/responses/{id}/cancel`: only a response in the background can be, and there are none.
+/// Answers `POST /v1/responses/{id}/cancel`: only a response in the background can be cancelled, and there are none.
 async fn cancel(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -189,7 +190,7 @@ async fn cancel(
     Err(ApiError::body("Cannot cancel a synchronous response: close its connection."))
 }
 
-/// `GET /v1/responses/{id}/input_items`: a page of the items before the output, the newest first.
+/// Answers `GET /v1/responses/{id}/input_items`: a page of the items before the output, the newest first.
 async fn input_items(
     State(app): State<Arc<App>>,
     headers: HeaderMap,

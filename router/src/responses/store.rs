@@ -1,8 +1,8 @@
 //! Where responses are kept: an object each, in a folder or in a bucket. They leave by age, and the oldest first where
 //! there are too many bytes. Several routers may share a store.
 //!
-//! A store that failed is tried by a small object before the next response is made. So a response that cannot be kept is
-//! refused before it costs a token, except for the one that met the failure first.
+//! A store that failed is tried by a small object before the next response is made. So a response that cannot be kept
+//! is refused before it costs a token, except for the one that met the failure first.
 
 use super::record::{Record, is_id};
 use crate::clock::unix_seconds;

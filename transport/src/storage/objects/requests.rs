@@ -100,8 +100,8 @@ fn open(config: &ObjectConfig) -> io::Result<AmazonS3> {
     Ok(builder.build().map_err(ObjectConfigError::Store)?)
 }
 
-/// Returns a client of a store, for objects that are small and in no registered memory. It makes no parts, and bounds no
-/// requests at once: `name`, `posted_max` and `part_bytes` are of no use to it. Errors: settings that cannot be.
+/// Returns a client of a store, for objects that are small and in no registered memory. It makes no parts, and bounds
+/// no requests at once: `name`, `posted_max` and `part_bytes` are of no use to it. Errors: settings that cannot be.
 pub fn open_store(config: &ObjectConfig) -> io::Result<Arc<dyn ObjectStore>> {
     Ok(Arc::new(open(config)?))
 }

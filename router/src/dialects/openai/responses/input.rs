@@ -47,8 +47,8 @@ impl Items {
         Ok(Self { items })
     }
 
-    /// Returns the prompt in tokens. If it is too long and `truncation` is `auto`, the oldest items are left out, up to a
-    /// later message of the user: the fewest that let it fit. Takes time with its length.
+    /// Returns the prompt in tokens. If it is too long and `truncation` is `auto`, the oldest items are left out, up to
+    /// a later message of the user: the fewest that let it fit. Takes time with its length.
     pub(super) fn prompt(&self, taken: &Taken, card: &ModelCard, limits: &Limits) -> Result<Vec<Token>, ApiError> {
         let prompt = |from: usize| {
             let system = taken.instructions.as_ref().map(|text| json!({ "role": "system", "content": text }));
@@ -200,8 +200,8 @@ fn with_status(mut item: Value) -> Value {
     item
 }
 
-/// Returns the messages that a template makes a prompt of. Reasoning and calls belong to the message of the assistant next
-/// to them.
+/// Returns the messages that a template makes a prompt of. Reasoning and calls belong to the message of the assistant
+/// next to them.
 fn messages(items: &[Value]) -> Vec<Value> {
     let mut messages: Vec<Value> = Vec::new();
     let mut thought = String::new();

@@ -1,6 +1,7 @@
 //! `POST /v1/responses`.
 
 mod input;
+mod made;
 mod options;
 mod response;
 mod tools;

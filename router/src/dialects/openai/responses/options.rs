@@ -61,40 +61,16 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard, has_store: bool) -
     tell("metadata", metadata(fields)?);
     let is_kept = store(fields, has_store)?;
     tell("store", json!(is_kept));
-    for field in ["user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"] {
-        tell(field, json!(fields.string(field)?));
-    }
-    fields.string("service_tier")?;
-    tell("service_tier", json!("default"));
     let max_tokens = at_least(fields, "max_output_tokens", 1)?;
     tell("max_output_tokens", json!(max_tokens));
     let logprobs = logprobs(fields)?;
     tell("top_logprobs", json!(logprobs.unwrap_or(0)));
-    let defaults = &card.sampling;
-    let temperature = fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature);
-    let top_p = fields.number("top_p", 0.0..=1.0)?.unwrap_or(defaults.top_p);
-    let sampling = [
-        ("temperature", temperature),
-        ("top_p", top_p),
-        ("presence_penalty", defaults.presence_penalty),
-        ("frequency_penalty", defaults.frequency_penalty),
-    ];
-    sampling.into_iter().for_each(|(field, value)| tell(field, shortest(value)));
+    let max_tokens_or_all = max_tokens.unwrap_or(u32::MAX);
+    let params = SamplingParams { logprobs, max_tokens: max_tokens_or_all, ..params(fields, card, &mut told)? };
+    inert(fields, &mut told)?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     stream_options(fields, stream)?;
     refuse_unsupported(fields)?;
-    let mut stop_tokens = card.eos.clone();
-    stop_tokens.sort_unstable();
-    stop_tokens.dedup();
-    let params = SamplingParams {
-        temperature,
-        // The smallest set that reaches nothing is empty; what is meant is the most probable token.
-        top_p: top_p.max(f32::MIN_POSITIVE),
-        logprobs,
-        stop_tokens,
-        max_tokens: max_tokens.unwrap_or(u32::MAX),
-        ..defaults.clone()
-    };
     let mut special_tokens = SpecialTokens::Hidden;
     output.shows_in(&mut special_tokens, card);
     let options = Options {
@@ -111,6 +87,40 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard, has_store: bool) -
     };
     let asked = Asked { told, is_kept, input: Vec::new() };
     Ok(Taken { options, instructions, truncates: truncation == "auto", variables, asked })
+}
+
+/// Returns how to sample.
+fn params(
+    fields: &mut Fields<'_>,
+    card: &ModelCard,
+    told: &mut Map<String, Value>,
+) -> Result<SamplingParams, ApiError> {
+    let defaults = &card.sampling;
+    let temperature = fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature);
+    let top_p = fields.number("top_p", 0.0..=1.0)?.unwrap_or(defaults.top_p);
+    let sampling = [
+        ("temperature", temperature),
+        ("top_p", top_p),
+        ("presence_penalty", defaults.presence_penalty),
+        ("frequency_penalty", defaults.frequency_penalty),
+    ];
+    told.extend(sampling.map(|(field, value)| (field.to_owned(), shortest(value))));
+    let mut stop_tokens = card.eos.clone();
+    stop_tokens.sort_unstable();
+    stop_tokens.dedup();
+    // The smallest set that reaches nothing is empty; what is meant is the most probable token.
+    let top_p = top_p.max(f32::MIN_POSITIVE);
+    Ok(SamplingParams { temperature, top_p, stop_tokens, ..defaults.clone() })
+}
+
+/// Takes fields that say whom a request is for or how it is to be billed. The answer does not depend on them.
+fn inert(fields: &mut Fields<'_>, told: &mut Map<String, Value>) -> Result<(), ApiError> {
+    for field in ["user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"] {
+        told.insert(field.to_owned(), json!(fields.string(field)?));
+    }
+    fields.string("service_tier")?;
+    told.insert("service_tier".to_owned(), json!("default"));
+    Ok(())
 }
 
 /// Refuses what this service does not have.

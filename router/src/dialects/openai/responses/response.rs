@@ -40,7 +40,8 @@ impl Status<'_> {
     }
 }
 
-/// Returns a response. `completed_at`: where it is complete, in seconds since the Unix epoch. `taken`: where it is over.
+/// Returns a response. `completed_at`: where it is complete, in seconds since the Unix epoch. `taken`: where it is
+/// over.
 pub(super) fn response(
     head: &Head,
     asked: &Asked,

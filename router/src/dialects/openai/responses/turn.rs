@@ -1,6 +1,7 @@
 //! One response: from the fields of its request to what is kept of it.
 
 use super::input::{INPUT, Items};
+use super::made::Made;
 use super::options;
 use super::response::Asked;
 use super::writer::TurnWriter;
@@ -11,7 +12,7 @@ use crate::dialects::{Dialect, Head};
 use crate::error::ApiError;
 use domain::{RequestId, Token};
 use serde_json::Value;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 /// Responses, for what does not depend on one of them.
 #[derive(Debug)]
@@ -28,26 +29,6 @@ pub(crate) struct Turn {
     made: Arc<Made>,
 }
 
-/// What is known of a response by and by.
-#[derive(Debug, Default)]
-pub(super) struct Made {
-    asked: OnceLock<Asked>,
-    /// The response, once it is over.
-    over: Mutex<Option<Value>>,
-}
-
-impl Made {
-    /// Returns what was asked for.
-    pub(super) fn asked(&self) -> &Asked {
-        self.asked.get_or_init(Asked::default)
-    }
-
-    /// Takes the response, which is over.
-    pub(super) fn is_over(&self, response: Value) {
-        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = Some(response);
-    }
-}
-
 impl Turn {
     /// Begins the response `id`, which goes on from `earlier` items. `has_store`: it may be kept.
     pub(crate) fn new(id: String, earlier: Vec<Value>, has_store: bool) -> Self {
@@ -62,7 +43,7 @@ impl Turn {
     /// Takes what is to be kept, once it is over: the response, and the items before its output. `None`: nothing is, or
     /// not yet.
     pub(crate) fn take_over(&self) -> Option<(Value, Vec<Value>)> {
-        let response = self.made.over.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let response = self.made.take_over()?;
         let asked = self.made.asked();
         asked.is_kept.then(|| (response, asked.input.clone()))
     }
@@ -101,8 +82,7 @@ impl Dialect for Turn {
         fields.finish()?;
         let prompt = items.prompt(&taken, card, limits)?;
         let options = taken.options;
-        // A request is parsed once.
-        let _ = self.made.asked.set(Asked { input: items.items, ..taken.asked });
+        self.made.asks(Asked { input: items.items, ..taken.asked });
         Ok((vec![prompt], options))
     }
 

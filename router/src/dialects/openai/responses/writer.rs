@@ -1,7 +1,7 @@
 //! The answer to a request: events, or the response that they build up.
 
+use super::made::Made;
 use super::response::{Status, response};
-use super::turn::Made;
 use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole, Writer};
 use crate::api::{ParsedRequest, call_id};
 use crate::clock::unix_seconds;
