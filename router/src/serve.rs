@@ -57,7 +57,9 @@ pub async fn serve(
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
     let (keys, reach) = (config.keys.clone(), config.browsers.reach().clone());
-    let responses = config.responses.clone().map(Store::new);
+    // Half for the conversation, which has the bound of a body, and half for the answer.
+    let response_bytes_max = 2 * config.body_bytes_max as u64;
+    let responses = config.responses.clone().map(|kept| Store::new(kept, response_bytes_max));
     let app = Arc::new(App {
         config,
         card,

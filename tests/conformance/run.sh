@@ -26,6 +26,8 @@ venv="$target/conformance/venv"
 log="$target/conformance/serve.log"
 # There before anybody looks into it: the shell opens it for the service after it has gone on.
 : >"$log"
+# Responses of tests are not among those of this user.
+export BATON_ROUTER__RESPONSES__STORE="$target/conformance/responses"
 BATON_MODEL__PATH="$root/models/tiny-rust" "$baton" serve --listen 127.0.0.1:0 "$@" >"$log" 2>&1 &
 server=$!
 trap 'kill -KILL "$server" 2>/dev/null || true' EXIT

@@ -200,10 +200,15 @@ impl Check<'_> {
                 responses.bytes_max, router.body_bytes_max
             )
         });
-        let is_remote = responses.store.starts_with("s3://");
-        self.expect(!is_remote || !object.endpoint.is_empty(), "router.responses.store", || {
-            "s3://BUCKET/PREFIX is in the store of object.endpoint, which is not set".to_owned()
-        });
+        if let Some(place) = responses.store.strip_prefix("s3://") {
+            self.expect(!object.endpoint.is_empty(), "router.responses.store", || {
+                "s3://BUCKET/PREFIX is in the store of object.endpoint, which is not set".to_owned()
+            });
+            let has_names = place.contains('/') && place.split('/').all(|name| !matches!(name, "" | "." | ".."));
+            self.expect(has_names, "router.responses.store", || {
+                format!("{:?} is not s3://BUCKET/PREFIX, such as s3://baton/responses", responses.store)
+            });
+        }
         if let Some(wrong) = origins(&router.cors_origins).find(|origin| !is_origin(origin)) {
             self.expect(false, "router.cors_origins", || {
                 format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")

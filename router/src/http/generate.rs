@@ -77,7 +77,7 @@ async fn answer(
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
     let request = access.id();
-    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &*making.turn);
+    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
     let id = dialect.answer_id(request);
     let head = Head { request, id, created: unix_seconds(), model: app.card.name.clone() };
     let writer = dialect.writer(head, &ask, &app.card);
@@ -95,7 +95,7 @@ async fn answer(
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     let body = match making {
-        Some(making) => Body::from_stream(making.keep_at_end(app.clone(), events)),
+        Some(making) => Body::from_stream(responses::keep_at_end(making, app.clone(), events)),
         None => Body::from_stream(events),
     };
     Ok((headers, body).into_response())
@@ -113,7 +113,7 @@ struct Accepted {
     /// What its key allows.
     admission: Admission,
     /// The response that it makes, where its dialect keeps its answers.
-    making: Option<Making>,
+    making: Option<Arc<Making>>,
 }
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
@@ -139,14 +139,14 @@ async fn accept(
     let limits = Limits::of(&app.config.limits.borrow(), &service);
     let mut is_quick = is_quick(dialect, &body);
     let making = match dialect.keeps() {
-        true => Some(responses::begin(app, &body, is_quick, key).await?),
+        true => Some(Arc::new(responses::begin(app, &body, is_quick, key).await?)),
         false => None,
     };
-    is_quick &= making.as_ref().is_none_or(|making| making.turn.is_first());
+    is_quick &= making.as_ref().is_none_or(|making| making.is_first);
     let parse = {
         let (app, making) = (app.clone(), making.clone());
         move || {
-            let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &*making.turn);
+            let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
             ask(dialect, &body, &app.card, &limits)
         }
     };

@@ -2,10 +2,11 @@
 //! them.
 
 use super::app::App;
+use super::bodies::Share;
 use super::body;
 use crate::dialects::openai::{Turn, check_include};
 use crate::error::ApiError;
-use crate::responses::{Record, Store, StoreError, new_id, owner};
+use crate::responses::{Found, Record, Store, StoreError, new_id, owner};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
@@ -13,6 +14,7 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use keys::Key;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,11 +24,22 @@ const PAGE_ITEMS: (usize, usize) = (100, 20);
 /// What an earlier response is named by.
 const PREVIOUS: &str = "previous_response_id";
 
-/// A response that is being made, and whose it is.
-#[derive(Clone, Debug)]
+/// A response that is being made. What it is kept with counts among the bytes of bodies until its answer is over.
+#[derive(Debug)]
 pub(super) struct Making {
-    pub(super) turn: Arc<Turn>,
+    pub(super) turn: Turn,
+    /// It goes on from no other.
+    pub(super) is_first: bool,
     owner: String,
+    _body: Option<Arc<body::Whole>>,
+    _earlier: Option<Share>,
+}
+
+/// The conversation that a response goes on from.
+#[derive(Default)]
+struct Earlier {
+    items: Vec<Value>,
+    share: Option<Share>,
 }
 
 /// What has to be known of a body before it is parsed. All else is checked later.
@@ -60,22 +73,48 @@ pub(super) async fn begin(
         peeked.map_err(|error| ApiError::internal(format!("Reading the request failed: {error}.")))?
     };
     let owner = owner(key);
-    let none = |id: &str| ApiError::no_previous_response(PREVIOUS, id);
-    let earlier = match (&peek.previous_response_id, &app.responses) {
-        (None, _) => Vec::new(),
-        (Some(id), None) => return Err(none(id)),
-        (Some(id), Some(store)) => match store.load(id, &owner).await {
-            Ok(record) => record.conversation(),
-            Err(StoreError::Missing) => return Err(none(id)),
-            Err(error) => return Err(failed(&error, "The earlier response cannot be read now")),
-        },
+    let earlier = match &peek.previous_response_id {
+        Some(id) => earlier(app, id, &owner, body.len()).await?,
+        None => Earlier::default(),
     };
-    if let Some(store) = app.responses.as_ref().filter(|_| peek.store != Some(false)) {
+    let store = app.responses.as_ref().filter(|_| peek.store != Some(false));
+    if let Some(store) = store {
         let what = "The response could not be kept: send '\"store\": false' to get one that is not";
         store.ready().await.map_err(|error| failed(&error, what))?;
     }
     let id = new_id().map_err(|error| ApiError::internal(format!("There is no id for the response: {error}.")))?;
-    Ok(Making { turn: Arc::new(Turn::new(id, earlier, app.responses.is_some())), owner })
+    let is_first = earlier.items.is_empty();
+    let turn = Turn::new(id, earlier.items, app.responses.is_some());
+    Ok(Making { turn, is_first, owner, _body: store.map(|_| body.clone()), _earlier: earlier.share })
+}
+
+/// Reads the conversation up to the end of the response `id`, for a body of so many bytes that goes on from it. Errors:
+/// there is no such response, or the conversation becomes too long; or the store fails.
+async fn earlier(app: &App, id: &str, owner: &str, body_bytes: usize) -> Result<Earlier, ApiError> {
+    let none = || ApiError::no_previous_response(PREVIOUS, id);
+    let told = |error: StoreError| match error {
+        StoreError::Missing => none(),
+        error => failed(&error, "The earlier response cannot be read now"),
+    };
+    let store = app.responses.as_ref().ok_or_else(none)?;
+    let found = store.find(id).await.map_err(told)?;
+    let (most, bytes) = (app.config.body_bytes_max as u64, found.bytes() + body_bytes as u64);
+    let share = hold(app, &found).await?;
+    let record = store.read(found, owner).await.map_err(told)?;
+    if bytes > most {
+        let message =
+            format!("'{PREVIOUS}': the conversation has {bytes} bytes with its new items; {most} are allowed.");
+        return Err(ApiError::field(PREVIOUS, message));
+    }
+    Ok(Earlier { items: record.conversation(), share: Some(share) })
+}
+
+/// Takes room for a response that is to be read. Errors: there is none.
+async fn hold(app: &App, found: &Found) -> Result<Share, ApiError> {
+    match app.bodies.hold(usize::try_from(found.bytes()).unwrap_or(usize::MAX)) {
+        Ok(share) => Ok(share),
+        Err(_) => Err(body::full(app).await),
+    }
 }
 
 fn peek(body: &[u8]) -> Peek {
@@ -89,25 +128,26 @@ impl Making {
         let Some((response, input)) = self.turn.take_over() else { return };
         let Some(store) = &app.responses else { return };
         let record = Record { owner: self.owner.clone(), response, input };
-        if let Err(error) = store.keep(&record).await {
-            tracing::error!(response = record.id(), %error, "a response is not kept");
+        let id = record.id().to_owned();
+        if let Err(error) = store.keep(record).await {
+            tracing::error!(response = id, %error, "a response is not kept");
         }
     }
+}
 
-    /// Keeps the response before the last of its `events` is sent, so that a client that has it can go on from it.
-    pub(super) fn keep_at_end<E: Send + 'static>(
-        self,
-        app: Arc<App>,
-        events: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
-    ) -> impl Stream<Item = Result<Bytes, E>> + Send + 'static {
-        events.then(move |event| {
-            let (making, app) = (self.clone(), app.clone());
-            async move {
-                making.keep(&app).await;
-                event
-            }
-        })
-    }
+/// Keeps the response before the last of its `events` is sent, so that a client that has it can go on from it.
+pub(super) fn keep_at_end<E: Send + 'static>(
+    making: Arc<Making>,
+    app: Arc<App>,
+    events: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, E>> + Send + 'static {
+    events.then(move |event| {
+        let (making, app) = (making.clone(), app.clone());
+        async move {
+            making.keep(&app).await;
+            event
+        }
+    })
 }
 
 /// Tells the log why a store failed, and the client what that means.
@@ -123,9 +163,13 @@ fn asked<'a>(app: &'a App, headers: &HeaderMap, id: &str) -> Result<(&'a Store, 
     Ok((store, owner(key.as_ref())))
 }
 
-async fn record(app: &App, headers: &HeaderMap, id: &str) -> Result<Record, ApiError> {
+/// Reads the response `id`, with the room that it takes.
+async fn record(app: &App, headers: &HeaderMap, id: &str) -> Result<(Record, Share), ApiError> {
     let (store, owner) = asked(app, headers, id)?;
-    store.load(id, &owner).await.map_err(|error| told(&error, id))
+    let found = store.find(id).await.map_err(|error| told(&error, id))?;
+    let share = hold(app, &found).await?;
+    let record = store.read(found, &owner).await.map_err(|error| told(&error, id))?;
+    Ok((record, share))
 }
 
 fn told(error: &StoreError, id: &str) -> ApiError {
@@ -138,9 +182,9 @@ fn told(error: &StoreError, id: &str) -> ApiError {
 /// Returns the parameters of a query. Errors: one is not among `known`.
 fn parameters(query: Option<&str>, known: &[&str]) -> Result<Vec<(String, String)>, ApiError> {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let decoded = |text: &str| text.replace("%5B", "[").replace("%5D", "]").replace("%5b", "[").replace("%5d", "]");
-    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let pairs: Vec<_> = pairs.map(|(name, value)| (decoded(name).replace("[]", ""), decoded(value))).collect();
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let pair = |(name, value): (&str, &str)| (decoded(name).trim_end_matches("[]").to_owned(), decoded(value));
+    let pairs: Vec<_> = pairs.map(|text| pair(text.split_once('=').unwrap_or((text, "")))).collect();
     match pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
         None => Ok(pairs),
         Some((name, _)) => Err(ApiError::unknown_field(name)),
@@ -154,7 +198,7 @@ async fn read(
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let record = record(&app, &headers, &id).await?;
+    let (record, _share) = record(&app, &headers, &id).await?;
     for (name, value) in parameters(query.as_deref(), &["include", "stream", "starting_after", "include_obfuscation"])?
     {
         match (name.as_str(), value.as_str()) {
@@ -175,8 +219,9 @@ async fn delete(
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let (store, owner) = asked(&app, &headers, &id)?;
-    store.delete(&id, &owner).await.map_err(|error| told(&error, &id))?;
+    let (store, _) = asked(&app, &headers, &id)?;
+    let _is_its_owner = record(&app, &headers, &id).await?;
+    store.delete(&id).await.map_err(|error| told(&error, &id))?;
     Ok(Json(json!({ "id": id, "object": "response", "deleted": true })))
 }
 
@@ -197,7 +242,7 @@ async fn input_items(
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, ApiError> {
-    let record = record(&app, &headers, &id).await?;
+    let (record, _share) = record(&app, &headers, &id).await?;
     let (most, mut limit) = PAGE_ITEMS;
     let (mut after, mut is_descending) = (None, true);
     for (name, value) in parameters(query.as_deref(), &["after", "include", "limit", "order"])? {

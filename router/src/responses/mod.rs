@@ -2,8 +2,9 @@
 //!
 //! What is deliberately absent: how a response is made and written (`dialects`), and the paths (`http`).
 
+mod oldest;
 mod record;
 mod store;
 
 pub(crate) use record::{Record, new_id, owner};
-pub(crate) use store::{Store, StoreError};
+pub(crate) use store::{Found, Store, StoreError};

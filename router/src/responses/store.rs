@@ -4,16 +4,18 @@
 //! A store that failed is tried by a small object before the next response is made. So a response that cannot be kept
 //! is refused before it costs a token, except for the one that met the failure first.
 
+use super::oldest::{Oldest, cost};
 use super::record::{Record, is_id};
 use crate::clock::unix_seconds;
 use crate::config::ResponsesConfig;
 use futures_util::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
+use object_store::{GetResult, ObjectStoreExt, PutPayload};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Operations under way at once. Above: one waits, as part of its [`OPERATION_WAIT`].
@@ -24,8 +26,6 @@ const OPERATION_WAIT: Duration = Duration::from_secs(10);
 const LIST_WAIT: Duration = Duration::from_secs(120);
 /// How often old responses are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
-/// What a small object counts, as most file systems have it. So the bound on bytes bounds the number of objects, too.
-const OBJECT_BYTES_MIN: u64 = 4096;
 /// The part of the bound that is made free at once, so that a full store is not listed for each response.
 const FREED_PART: u64 = 16;
 /// The end of names of objects.
@@ -38,7 +38,9 @@ const PROBE: &str = "probe";
 pub(crate) struct Store {
     config: ResponsesConfig,
     operations: Semaphore,
-    /// Bytes of all objects, as the last listing and what was kept and deleted since say.
+    /// Most bytes of an object.
+    object_bytes_max: u64,
+    /// Bytes of all objects: those of the last listing, and what this router has written since.
     bytes: AtomicU64,
     /// One sweep at a time.
     sweeping: Mutex<()>,
@@ -52,8 +54,8 @@ pub(crate) enum StoreError {
     /// There is none with this id.
     #[error("there is no such response")]
     Missing,
-    /// It is larger than all of the store may be.
-    #[error("the response has {bytes} bytes; router.responses.bytes_max is {most}")]
+    /// It is larger than a response may be.
+    #[error("the response has {bytes} bytes with its conversation; {most} are allowed")]
     TooLarge {
         /// Its bytes.
         bytes: u64,
@@ -72,10 +74,23 @@ pub(crate) enum StoreError {
     },
 }
 
+/// A response that is there and not read yet.
+pub(crate) struct Found {
+    object: GetResult,
+}
+
+impl Found {
+    /// Returns how many bytes it has.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.object.meta.size
+    }
+}
+
 impl Store {
-    /// Makes one that was not tried yet.
-    pub(crate) fn new(config: ResponsesConfig) -> Self {
+    /// Makes one that was not tried yet. Each response has at most `object_bytes_max` with its conversation.
+    pub(crate) fn new(config: ResponsesConfig, object_bytes_max: u64) -> Self {
         Self {
+            object_bytes_max: object_bytes_max.min(config.bytes_max),
             config,
             operations: Semaphore::new(OPERATIONS_MAX),
             bytes: AtomicU64::new(0),
@@ -84,8 +99,17 @@ impl Store {
         }
     }
 
-    /// Tries the store, unless its last operation worked. Errors: it takes nothing.
+    /// Makes room for a response, and tries the store unless its last operation worked. Errors: it takes nothing, or
+    /// nothing can be deleted.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        if self.is_full() {
+            let alone = self.sweeping.lock().await;
+            // Another request may have made room meanwhile.
+            if self.is_full() {
+                self.sweep().await?;
+            }
+            drop(alone);
+        }
         if self.works.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -94,38 +118,41 @@ impl Store {
         self.operate("write", OPERATION_WAIT, put).await.map(|_| ())
     }
 
-    /// Keeps a response. Others leave where there are too many. Errors: it is not kept.
-    pub(crate) async fn keep(&self, record: &Record) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(record).expect("a record has string keys");
-        let (bytes, most) = (cost(json.len() as u64), self.config.bytes_max);
+    /// Keeps a response. Errors: it is not kept.
+    pub(crate) async fn keep(&self, record: Record) -> Result<(), StoreError> {
+        let path = path(record.id());
+        let json = self.off_thread("write", move || serde_json::to_vec(&record)).await?;
+        let (bytes, most) = (json.len() as u64, self.object_bytes_max);
         if bytes > most {
             return Err(StoreError::TooLarge { bytes, most });
         }
-        let path = path(record.id());
+        // It counts before it is written: an operation that is dropped halfway may still write it.
+        self.bytes.fetch_add(cost(bytes), Ordering::Relaxed);
         let put = self.config.store.put(&path, json.into());
-        self.operate("write", OPERATION_WAIT, put).await?;
-        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > most {
-            self.sweep().await?;
-        }
-        Ok(())
+        self.operate("write", OPERATION_WAIT, put).await.map(|_| ())
     }
 
-    /// Returns the response `id` of `owner`. Errors: there is none, or not of this owner; or the store failed.
-    pub(crate) async fn load(&self, id: &str, owner: &str) -> Result<Record, StoreError> {
+    /// Finds the response `id`, of any owner. Errors: there is none, or none of a size that is allowed; or the store
+    /// failed.
+    pub(crate) async fn find(&self, id: &str) -> Result<Found, StoreError> {
         if !is_id(id) {
             return Err(StoreError::Missing);
         }
         let path = path(id);
-        let get = async { self.config.store.get(&path).await?.bytes().await };
-        let json = self.operate("read", OPERATION_WAIT, get).await?;
-        let record: Record = serde_json::from_slice(&json).map_err(|error| self.failed("read", &error))?;
-        let is_old = unix_seconds().saturating_sub(record.created()) > self.config.age_max.as_secs();
+        let object = self.operate("read", OPERATION_WAIT, self.config.store.get(&path)).await?;
+        if object.meta.size > self.object_bytes_max { Err(StoreError::Missing) } else { Ok(Found { object }) }
+    }
+
+    /// Reads a response of `owner`. Errors: it is not of this owner, or too old; or the store failed.
+    pub(crate) async fn read(&self, found: Found, owner: &str) -> Result<Record, StoreError> {
+        let json = self.operate("read", OPERATION_WAIT, found.object.bytes()).await?;
+        let record: Record = self.off_thread("read", move || serde_json::from_slice(&json)).await?;
+        let is_old = self.is_old(i64::try_from(record.created()).unwrap_or(i64::MAX));
         if record.owner == owner && !is_old { Ok(record) } else { Err(StoreError::Missing) }
     }
 
-    /// Deletes the response `id` of `owner`. Errors: as of [`Self::load`].
-    pub(crate) async fn delete(&self, id: &str, owner: &str) -> Result<(), StoreError> {
-        self.load(id, owner).await?;
+    /// Deletes the response `id`, which its owner has read.
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), StoreError> {
         let path = path(id);
         self.operate("delete", OPERATION_WAIT, self.config.store.delete(&path)).await
     }
@@ -133,29 +160,38 @@ impl Store {
     /// Looks for old responses now and then, until dropped.
     pub(crate) async fn follow(&self) -> Infallible {
         loop {
+            let alone = self.sweeping.lock().await;
             if let Err(error) = self.sweep().await {
                 tracing::warn!(%error, "responses that are too old or too many stay for now");
             }
+            drop(alone);
             tokio::time::sleep(SWEEP_EVERY).await;
         }
     }
 
-    /// Deletes responses that are too old, and the oldest ones where all of them are too large.
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.config.bytes_max
+    }
+
+    /// Deletes responses that are too old, and the oldest ones where all of them are too large. One sweep at a time.
     async fn sweep(&self) -> Result<(), StoreError> {
-        let _alone = self.sweeping.lock().await;
-        let listed = self.config.store.list(None).try_collect::<Vec<ObjectMeta>>();
-        let mut objects = self.operate("list", LIST_WAIT, listed).await?;
-        objects.retain(|object| is_response(&object.location));
-        objects.sort_by_key(|object| object.last_modified);
-        let now = i64::try_from(unix_seconds()).unwrap_or(i64::MAX);
-        let age_max = i64::try_from(self.config.age_max.as_secs()).unwrap_or(i64::MAX);
+        let counted = self.bytes.load(Ordering::Relaxed);
+        let listing = async {
+            let mut listed = self.config.store.list(None);
+            let mut oldest = Oldest::default();
+            while let Some(object) = listed.try_next().await? {
+                if is_response(&object.location) {
+                    oldest.add(object);
+                }
+            }
+            Ok(oldest)
+        };
+        let (mut bytes, oldest) = self.operate("list", LIST_WAIT, listing).await?.in_order();
         let most = self.config.bytes_max;
-        let mut bytes: u64 = objects.iter().map(|object| cost(object.size)).sum();
         let least = if bytes > most { most - most / FREED_PART } else { most };
         let mut deleted = 0;
-        for object in &objects {
-            let is_old = now.saturating_sub(object.last_modified.timestamp()) > age_max;
-            if bytes <= least && !is_old {
+        for object in &oldest {
+            if bytes <= least && !self.is_old(object.last_modified.timestamp()) {
                 break;
             }
             match self.operate("delete", OPERATION_WAIT, self.config.store.delete(&object.location)).await {
@@ -166,11 +202,31 @@ impl Store {
             bytes -= cost(object.size);
             deleted += 1;
         }
-        self.bytes.store(bytes, Ordering::Relaxed);
+        // What was written meanwhile stays counted, listed or not.
+        self.bytes.fetch_add(bytes.wrapping_sub(counted), Ordering::Relaxed);
         if deleted > 0 {
             tracing::info!(deleted, left_bytes = bytes, "old responses are deleted");
         }
         Ok(())
+    }
+
+    /// Returns whether what was made then, in seconds since the Unix epoch, is to be deleted.
+    fn is_old(&self, made: i64) -> bool {
+        let now = i64::try_from(unix_seconds()).unwrap_or(i64::MAX);
+        now.saturating_sub(made) > i64::try_from(self.config.age_max.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// Reads or writes JSON, which takes time with its length, where nothing waits for it.
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce() -> serde_json::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match spawn_blocking(work).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(self.failed(action, &error)),
+            Err(error) => Err(self.failed(action, &error)),
+        }
     }
 
     /// Has the store do something within `wait`, and notes whether it works.
@@ -210,9 +266,4 @@ fn path(id: &str) -> Path {
 /// Returns whether a response is there, and nothing else that lies in the store.
 fn is_response(path: &Path) -> bool {
     path.as_ref().strip_suffix(SUFFIX).is_some_and(is_id)
-}
-
-/// Returns what an object of so many bytes counts.
-fn cost(bytes: u64) -> u64 {
-    bytes.max(OBJECT_BYTES_MIN)
 }

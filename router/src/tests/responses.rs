@@ -265,6 +265,108 @@ async fn input_items_come_in_pages() {
     for query in ["?limit=0", "?limit=101", "?order=up", "?after=i9", "?before=i1"] {
         assert_eq!(ask(&mut http, "GET", &format!("{path}{query}")).await.0, 400, "{query}");
     }
+    // Items that the client gave no id have one, so that every page has a next one.
+    let next = json!({ "previous_response_id": response["id"] });
+    let (_, next) = answered(&mut world, &mut http, &next, "No").await;
+    let path = format!("{PATH}/{}/input_items?limit=2", id(&next));
+    let (_, page) = ask(&mut http, "GET", &path).await;
+    let last = page["last_id"].as_str().expect("an id");
+    assert_eq!((last, &page["data"][0]["role"]), (&*id(&response["output"][0]), &json!("user")));
+    let (_, page) = ask(&mut http, "GET", &format!("{path}&after={last}&include%5B%5D=file_search_call.results")).await;
+    let found: Vec<String> = page["data"].as_array().expect("items").iter().map(id).collect();
+    assert_eq!(found, ["i2", "i1"]);
+}
+
+#[tokio::test]
+async fn an_id_names_no_other_object_than_a_response() {
+    let folder = folder();
+    let place = folder.path().join("responses");
+    std::fs::create_dir(&place).expect("a folder");
+    let config = store(&place, BYTES_MAX);
+    let mut world = World::with(1, |router| router.responses = Some(config)).await;
+    let mut http = world.client().await;
+    let (_, response) = answered(&mut world, &mut http, &json!({}), "Yes").await;
+    let file = place.join(format!("{}.json", id(&response)));
+    for copy in ["other.json", "../other.json", "resp_.json", "probe.json"] {
+        std::fs::copy(&file, place.join(copy)).expect("it is copied");
+    }
+    let upper = id(&response).replace("resp_", "").to_uppercase();
+    std::fs::copy(&file, place.join(format!("resp_{upper}.json"))).expect("it is copied");
+    let ids = ["other", "..%2Fother", "resp_", "probe", "%2E%2E%2Fother", &*format!("resp_{upper}")];
+    for id in ids {
+        for (method, more) in [("GET", ""), ("DELETE", ""), ("GET", "/input_items")] {
+            assert_eq!(ask(&mut http, method, &format!("{PATH}/{id}{more}")).await.0, 404, "{method} {id}{more}");
+        }
+    }
+    for id in ["other", "../other", "resp_/../other"] {
+        http.post(PATH, &body(&json!({ "previous_response_id": id }))).await;
+        let (head, error) = http.json().await;
+        assert_eq!((head.status, &error["error"]["code"]), (400, &json!("previous_response_not_found")));
+    }
+    assert_eq!(ask(&mut http, "GET", &format!("{PATH}/{}", id(&response))).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_response_whose_client_hangs_up_is_not_kept() {
+    let folder = folder();
+    let mut world = world(&folder, |_| {}).await;
+    let mut http = world.client().await;
+    http.post(PATH, &body(&json!({ "stream": true }))).await;
+    let submit = world.workers[0].submit().await;
+    world.workers[0].write(&submit, 0, 0, &tokens("A")).await;
+    assert_eq!(http.head().await.status, 200);
+    let begun = http.named_event().await.expect("an event").1;
+    let begun: Value = serde_json::from_str(&begun).expect("JSON");
+    let path = format!("{PATH}/{}", id(&begun["response"]));
+    // It is not over: there is nothing to read, to go on from or to delete.
+    let mut other = world.client().await;
+    for method in ["GET", "DELETE"] {
+        assert_eq!(ask(&mut other, method, &path).await.0, 404, "{method}");
+    }
+    drop(http);
+    world.workers[0].cancelled(&submit).await;
+    world.idle().await;
+    assert_eq!(ask(&mut other, "GET", &path).await.0, 404);
+    let files = std::fs::read_dir(folder.path()).expect("a folder");
+    assert!(files.filter_map(Result::ok).all(|file| !file.file_name().to_string_lossy().starts_with("resp_")));
+}
+
+#[tokio::test]
+async fn a_conversation_has_the_bounds_of_bodies() {
+    let folder = folder();
+    let mut world = world(&folder, |config| {
+        config.body_bytes_max = 4096;
+        config.bodies_bytes_max = 8192;
+    })
+    .await;
+    let mut http = world.client().await;
+    // All of them together are more than is held at once.
+    let metadata = json!({ "metadata": { "a": "b".repeat(500) } });
+    let mut responses = Vec::new();
+    for _ in 0..8 {
+        responses.push(answered(&mut world, &mut http, &metadata, "Yes").await.1);
+    }
+    let next = json!({ "previous_response_id": responses[0]["id"] });
+    answered(&mut world, &mut http, &next, "No").await;
+    let long = json!({ "previous_response_id": responses[0]["id"], "user": "c".repeat(3000) });
+    let (status, error) = world.refused(PATH, &body(&long)).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("previous_response_id")), "{error}");
+    // What open ones are to be kept with is held until they end.
+    let held = json!({ "user": "c".repeat(2500) });
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        let mut http = world.client().await;
+        http.post(PATH, &body(&held)).await;
+        open.push((world.workers[0].submit().await, http));
+    }
+    let mut refused = world.client().await;
+    refused.post(PATH, &body(&held)).await;
+    assert_eq!(refused.json().await.0.status, 429);
+    for (submit, mut http) in open {
+        world.workers[0].make(&submit, 0, &[EOS], End::stop()).await;
+        assert_eq!(http.json().await.0.status, 200);
+    }
+    answered(&mut world, &mut http, &held, "Yes").await;
 }
 
 #[tokio::test]
@@ -329,15 +431,15 @@ async fn the_oldest_leave_where_there_are_too_many_and_those_that_are_too_old() 
     let mut world = World::with(1, |config| config.responses = Some(few)).await;
     let mut http = world.client().await;
     let mut ids = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..5 {
         ids.push(id(&answered(&mut world, &mut http, &json!({}), "Yes").await.1));
     }
     let mut found = Vec::new();
     for id in &ids {
         found.push(ask(&mut http, "GET", &format!("{PATH}/{id}")).await.0);
     }
-    // A sixteenth is made free at once.
-    assert_eq!(found, [404, 404, 200, 200]);
+    // Before the fifth was made, the fourth was one too many, and a sixteenth is made free at once.
+    assert_eq!(found, [404, 404, 200, 200, 200]);
     drop(http);
     world.shut_down();
     world.over().await;

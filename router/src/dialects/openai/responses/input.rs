@@ -1,6 +1,7 @@
 //! The items of a conversation, and the prompt that they make.
 
 use super::options::Taken;
+use super::response::item_id;
 use crate::api::{Conversation, Fields, Limits, earlier_call, sort, think, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
@@ -21,9 +22,10 @@ pub(super) struct Items {
 }
 
 impl Items {
-    /// Takes the field and appends its items to `earlier` ones. Errors: what the client has to fix.
-    pub(super) fn take(fields: &mut Fields<'_>, earlier: Vec<Value>) -> Result<Self, ApiError> {
-        let mut items = earlier;
+    /// Takes the field and appends its items to `earlier` ones. Those without an id get one in the response `id`.
+    /// Errors: what the client has to fix.
+    pub(super) fn take(fields: &mut Fields<'_>, earlier: Vec<Value>, id: &str) -> Result<Self, ApiError> {
+        let (first, mut items) = (earlier.len(), earlier);
         let raw = fields.required(INPUT)?;
         match raw.get().as_bytes()[0] {
             b'"' => {
@@ -43,6 +45,10 @@ impl Items {
         }
         if items.is_empty() {
             return Err(ApiError::field(INPUT, "'input' is empty; there must be at least one item."));
+        }
+        for (at, item) in items[first..].iter_mut().enumerate().filter(|(_, item)| item["id"].is_null()) {
+            // Ids of the output end with digits alone.
+            item["id"] = Value::from(item_id(id, prefix(item), &format!("i{at:02x}")));
         }
         Ok(Self { items })
     }
@@ -76,6 +82,16 @@ impl Items {
             }
         }
         Ok(fitting.unwrap_or(whole))
+    }
+}
+
+/// Returns how ids of such items begin.
+fn prefix(item: &Value) -> &'static str {
+    match item["type"].as_str() {
+        Some("function_call") => "fc",
+        Some("function_call_output") => "fco",
+        Some("reasoning") => "rs",
+        _ => "msg",
     }
 }
 

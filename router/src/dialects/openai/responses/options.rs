@@ -1,6 +1,5 @@
 //! The fields of a response besides its input and its tools.
 
-use super::response::Asked;
 use super::tools;
 use crate::api::{Fields, Options, at_least, typed};
 use crate::config::ModelCard;
@@ -36,8 +35,10 @@ pub(super) struct Taken {
     pub(super) truncates: bool,
     /// More variables for the template.
     pub(super) variables: Map<String, Value>,
-    /// What the response repeats. Its input is not known here.
-    pub(super) asked: Asked,
+    /// The fields that the response repeats.
+    pub(super) told: Map<String, Value>,
+    /// The response is to be kept.
+    pub(super) is_kept: bool,
 }
 
 /// Takes the fields. Errors: what the client has to fix.
@@ -85,8 +86,7 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard, has_store: bool) -
         output: Some(output),
         goes_on: false,
     };
-    let asked = Asked { told, is_kept, input: Vec::new() };
-    Ok(Taken { options, instructions, truncates: truncation == "auto", variables, asked })
+    Ok(Taken { options, instructions, truncates: truncation == "auto", variables, told, is_kept })
 }
 
 /// Returns how to sample.

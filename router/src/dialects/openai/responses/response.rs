@@ -4,17 +4,6 @@ use crate::answer::Taken;
 use crate::dialects::Head;
 use serde_json::{Map, Value, json};
 
-/// What was asked for, as far as the response repeats it or it is kept.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    /// The fields that the response repeats.
-    pub(super) told: Map<String, Value>,
-    /// The response is kept.
-    pub(super) is_kept: bool,
-    /// The items of the conversation before the answer.
-    pub(super) input: Vec<Value>,
-}
-
 /// How far a response is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status<'a> {
@@ -40,11 +29,11 @@ impl Status<'_> {
     }
 }
 
-/// Returns a response. `completed_at`: where it is complete, in seconds since the Unix epoch. `taken`: where it is
+/// Returns a response. `told`: the fields of the request that it repeats. `completed_at`: where it is complete, in seconds since the Unix epoch. `taken`: where it is
 /// over.
 pub(super) fn response(
     head: &Head,
-    asked: &Asked,
+    told: &Map<String, Value>,
     status: Status<'_>,
     output: &[Value],
     (completed_at, taken): (Option<u64>, Option<Taken>),
@@ -72,8 +61,13 @@ pub(super) fn response(
         "prompt": null,
         "usage": taken.map(usage),
     });
-    response.as_object_mut().expect("it is an object").extend(asked.told.clone());
+    response.as_object_mut().expect("it is an object").extend(told.clone());
     response
+}
+
+/// Returns the id of an item of the response `id`. `place`: its place among items of its sort.
+pub(super) fn item_id(id: &str, prefix: &str, place: &str) -> String {
+    format!("{prefix}_{}{place}", id.strip_prefix("resp_").unwrap_or(id))
 }
 
 fn usage(taken: Taken) -> Value {

@@ -3,7 +3,6 @@
 use super::input::{INPUT, Items};
 use super::made::Made;
 use super::options;
-use super::response::Asked;
 use super::writer::TurnWriter;
 use crate::answer::Writer;
 use crate::api::{Fields, Limits, Options, ParsedRequest, model};
@@ -12,7 +11,7 @@ use crate::dialects::{Dialect, Head};
 use crate::error::ApiError;
 use domain::{RequestId, Token};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Responses, for what does not depend on one of them.
 #[derive(Debug)]
@@ -22,8 +21,8 @@ pub(crate) struct Responses;
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     id: String,
-    /// The conversation that it goes on from.
-    earlier: Vec<Value>,
+    /// The conversation that it goes on from, until its request is parsed.
+    earlier: Mutex<Vec<Value>>,
     /// There is a store.
     has_store: bool,
     made: Arc<Made>,
@@ -32,20 +31,13 @@ pub(crate) struct Turn {
 impl Turn {
     /// Begins the response `id`, which goes on from `earlier` items. `has_store`: it may be kept.
     pub(crate) fn new(id: String, earlier: Vec<Value>, has_store: bool) -> Self {
-        Self { id, earlier, has_store, made: Arc::default() }
-    }
-
-    /// Returns whether its prompt is short, as far as earlier items say.
-    pub(crate) fn is_first(&self) -> bool {
-        self.earlier.is_empty()
+        Self { id, earlier: Mutex::new(earlier), has_store, made: Arc::default() }
     }
 
     /// Takes what is to be kept, once it is over: the response, and the items before its output. `None`: nothing is, or
     /// not yet.
     pub(crate) fn take_over(&self) -> Option<(Value, Vec<Value>)> {
-        let response = self.made.take_over()?;
-        let asked = self.made.asked();
-        asked.is_kept.then(|| (response, asked.input.clone()))
+        self.made.take_over()
     }
 }
 
@@ -77,17 +69,17 @@ impl Dialect for Turn {
         limits: &Limits,
     ) -> Result<(Vec<Vec<Token>>, Options), ApiError> {
         model(&mut fields, card)?;
-        let items = Items::take(&mut fields, self.earlier.clone())?;
+        let earlier = std::mem::take(&mut *self.earlier.lock().unwrap_or_else(PoisonError::into_inner));
+        let items = Items::take(&mut fields, earlier, &self.id)?;
         let taken = options::take(&mut fields, card, self.has_store)?;
         fields.finish()?;
         let prompt = items.prompt(&taken, card, limits)?;
-        let options = taken.options;
-        self.made.asks(Asked { input: items.items, ..taken.asked });
-        Ok((vec![prompt], options))
+        self.made.asks(taken.told, taken.is_kept.then_some(items.items));
+        Ok((vec![prompt], taken.options))
     }
 
-    fn writer(&self, head: Head, asked: &ParsedRequest, card: &ModelCard) -> Box<dyn Writer> {
-        Box::new(TurnWriter::new(head, asked, card, self.made.clone()))
+    fn writer(&self, head: Head, _asked: &ParsedRequest, card: &ModelCard) -> Box<dyn Writer> {
+        Box::new(TurnWriter::new(head, card, self.made.clone()))
     }
 
     fn error(&self, error: &ApiError, _request: RequestId) -> Vec<u8> {

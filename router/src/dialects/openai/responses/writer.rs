@@ -1,9 +1,9 @@
 //! The answer to a request: events, or the response that they build up.
 
 use super::made::Made;
-use super::response::{Status, response};
+use super::response::{Status, item_id, response};
 use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole, Writer};
-use crate::api::{ParsedRequest, call_id};
+use crate::api::call_id;
 use crate::clock::unix_seconds;
 use crate::config::ModelCard;
 use crate::dialects::Head;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 const CALL: &str = "call_";
 
 /// Writes an answer.
+#[derive(Clone)]
 pub(super) struct TurnWriter {
     head: Head,
     made: Arc<Made>,
@@ -40,6 +41,7 @@ pub(super) struct TurnWriter {
 }
 
 /// An item that is being made.
+#[derive(Clone)]
 struct Item {
     id: String,
     kind: Kind,
@@ -106,12 +108,9 @@ impl Item {
 }
 
 impl TurnWriter {
-    /// Begins the answer to `asked`.
-    pub(super) fn new(head: Head, _asked: &ParsedRequest, card: &ModelCard, made: Arc<Made>) -> Self {
-        Self::fresh(head, made, card.tokenizer.clone(), card.forms.has_short_ids())
-    }
-
-    fn fresh(head: Head, made: Arc<Made>, tokenizer: Tokenizer, short_ids: bool) -> Self {
+    /// Begins an answer.
+    pub(super) fn new(head: Head, card: &ModelCard, made: Arc<Made>) -> Self {
+        let (tokenizer, short_ids) = (card.tokenizer.clone(), card.forms.has_short_ids());
         let (output, logprobs) = (Vec::new(), Vec::new());
         let (events, calls) = (0, 0);
         Self { head, made, tokenizer, short_ids, events, output, open: None, logprobs, calls, finish: None }
@@ -146,8 +145,7 @@ impl TurnWriter {
             return;
         }
         self.close(Status::Completed, out);
-        let digits = self.head.id.strip_prefix("resp_").unwrap_or(&self.head.id);
-        let id = format!("{}_{digits}{:02x}", kind.prefix(), self.output.len());
+        let id = item_id(&self.head.id, kind.prefix(), &format!("{:02x}", self.output.len()));
         let item = Item { id, kind, text: String::new(), logprobs: Vec::new() };
         let told = item.tell(Status::InProgress, &[], "");
         let part = item.part("", &[]);
@@ -242,15 +240,15 @@ impl TurnWriter {
 
     /// Returns the response, which has not ended.
     fn begun(&self) -> Value {
-        response(&self.head, self.made.asked(), Status::InProgress, &[], (None, None))
+        response(&self.head, self.made.told(), Status::InProgress, &[], (None, None))
     }
 
     /// Returns the response, which has ended.
     fn ended(&self, taken: Taken) -> Value {
         let status = self.status();
         let completed_at = (status == Status::Completed).then(unix_seconds);
-        let response = response(&self.head, self.made.asked(), status, &self.output, (completed_at, Some(taken)));
-        self.made.is_over(response.clone());
+        let response = response(&self.head, self.made.told(), status, &self.output, (completed_at, Some(taken)));
+        self.made.is_over(&response);
         response
     }
 }
@@ -295,15 +293,14 @@ impl Writer for TurnWriter {
             error::Kind::Request | error::Kind::Service => "server_error",
         };
         let status = Status::Failed(code, failed.message());
-        let failed = response(&self.head, self.made.asked(), status, &self.output, (None, None));
-        self.made.is_over(failed.clone());
+        let failed = response(&self.head, self.made.told(), status, &self.output, (None, None));
+        self.made.is_over(&failed);
         self.event("response.failed", json!({ "response": failed }), out);
     }
 
     fn whole(&self, sequences: &[Whole], taken: Taken) -> Vec<u8> {
         let mut out = BytesMut::new();
-        let (head, made) = (self.head.clone(), self.made.clone());
-        let mut writer = Self::fresh(head, made, self.tokenizer.clone(), self.short_ids);
+        let mut writer = self.clone();
         let Whole { parts, logprobs, finish } = &sequences[0];
         writer.delta(0, &Delta { parts: parts.clone(), logprobs: logprobs.clone() }, &mut out);
         writer.finish(0, *finish, &mut out);
