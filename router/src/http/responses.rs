@@ -6,7 +6,7 @@ use super::bodies::Share;
 use super::body;
 use crate::dialects::openai::{Turn, check_include};
 use crate::error::ApiError;
-use crate::responses::{Found, Record, Store, StoreError, new_id, owner};
+use crate::responses::{Record, Store, StoreError, new_id, owner};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
@@ -99,7 +99,7 @@ async fn earlier(app: &App, id: &str, owner: &str, body_bytes: usize) -> Result<
     let store = app.responses.as_ref().ok_or_else(none)?;
     let found = store.find(id).await.map_err(told)?;
     let (most, bytes) = (app.config.body_bytes_max as u64, found.bytes() + body_bytes as u64);
-    let share = hold(app, &found).await?;
+    let share = hold(app, found.bytes()).await?;
     let record = store.read(found, owner).await.map_err(told)?;
     if bytes > most {
         let message =
@@ -109,9 +109,9 @@ async fn earlier(app: &App, id: &str, owner: &str, body_bytes: usize) -> Result<
     Ok(Earlier { items: record.conversation(), share: Some(share) })
 }
 
-/// Takes room for a response that is to be read. Errors: there is none.
-async fn hold(app: &App, found: &Found) -> Result<Share, ApiError> {
-    match app.bodies.hold(usize::try_from(found.bytes()).unwrap_or(usize::MAX)) {
+/// Takes room for a response of so many bytes, which is to be read. Errors: there is none.
+async fn hold(app: &App, bytes: u64) -> Result<Share, ApiError> {
+    match app.bodies.hold(usize::try_from(bytes).unwrap_or(usize::MAX)) {
         Ok(share) => Ok(share),
         Err(_) => Err(body::full(app).await),
     }
@@ -167,7 +167,7 @@ fn asked<'a>(app: &'a App, headers: &HeaderMap, id: &str) -> Result<(&'a Store, 
 async fn record(app: &App, headers: &HeaderMap, id: &str) -> Result<(Record, Share), ApiError> {
     let (store, owner) = asked(app, headers, id)?;
     let found = store.find(id).await.map_err(|error| told(&error, id))?;
-    let share = hold(app, &found).await?;
+    let share = hold(app, found.bytes()).await?;
     let record = store.read(found, &owner).await.map_err(|error| told(&error, id))?;
     Ok((record, share))
 }

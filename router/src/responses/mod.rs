@@ -7,4 +7,4 @@ mod record;
 mod store;
 
 pub(crate) use record::{Record, new_id, owner};
-pub(crate) use store::{Found, Store, StoreError};
+pub(crate) use store::{Store, StoreError};
