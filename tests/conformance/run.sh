@@ -22,6 +22,8 @@ fi
 "$root/scripts/install-tools" python
 venv="$target/conformance/venv"
 export PYTHONDONTWRITEBYTECODE=1
+# Responses of tests are not among those of this user.
+export BATON_ROUTER__RESPONSES__STORE="$target/conformance/responses"
 server="" status=0
 trap '[ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true' EXIT
 

@@ -38,6 +38,17 @@ imagePullPolicy: {{ .pullPolicy }}
     secretKeyRef: {name: {{ . }}, key: password}
 {{- end }}
 {{- end }}
+{{- with .Values.objectStore.secret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: key_id}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: secret}
+- name: AWS_SESSION_TOKEN
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: token, optional: true}
+{{- end }}
 {{- with .Values.hub.secret }}
 - name: HF_TOKEN
   valueFrom:

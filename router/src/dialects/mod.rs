@@ -20,7 +20,8 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 3] = [&openai::Chat, &openai::Completion, &anthropic::Messages];
+pub(crate) const ALL: [&dyn Dialect; 4] =
+    [&openai::Chat, &openai::Completion, &openai::Responses, &anthropic::Messages];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;
@@ -40,6 +41,11 @@ pub(crate) trait Dialect: Debug + Send + Sync {
 
     /// Returns the `id` of the answer to a request.
     fn answer_id(&self, id: RequestId) -> String;
+
+    /// Returns whether its answers are kept, and go on from kept ones.
+    fn keeps(&self) -> bool {
+        false
+    }
 
     /// Returns whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.
     fn has_tokens(&self, _body: &[u8]) -> bool {

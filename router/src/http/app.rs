@@ -7,6 +7,7 @@ use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
 use crate::open_requests::OpenRequests;
+use crate::responses::Store;
 use crate::sessions::Service;
 use placement::RETRY_AFTER_MIN;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) struct App {
     pub(crate) places: Arc<Places>,
     /// The bodies that are being read or parsed.
     pub(crate) bodies: Arc<Bodies>,
+    /// The responses that are kept, if any are.
+    pub(crate) responses: Option<Store>,
     /// The requests that clients wait for.
     pub(crate) open_requests: OpenRequests,
     pub(crate) notes: mpsc::Sender<Note>,

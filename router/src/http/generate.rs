@@ -7,6 +7,7 @@ use super::app::App;
 use super::body;
 use super::connections::{Admitted, Connection};
 use super::places::Place;
+use super::responses::{self, Making};
 use crate::access::Access;
 use crate::answer::{Run, Waiting, events, whole};
 use crate::api::{Limits, ParsedRequest};
@@ -72,14 +73,19 @@ async fn answer(
     // Until the brain has the request, its outcome is counted here.
     let accepted = accept(app, dialect, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
+    let making = accepted.making.clone();
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
     let request = access.id();
+    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
     let id = dialect.answer_id(request);
     let head = Head { request, id, created: unix_seconds(), model: app.card.name.clone() };
     let writer = dialect.writer(head, &ask, &app.card);
     if !ask.options.stream {
         let json = whole(run, &*writer).await?;
+        if let Some(making) = &making {
+            making.keep(app).await;
+        }
         return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
     }
     run.placed().await?;
@@ -88,7 +94,11 @@ async fn answer(
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    Ok((headers, Body::from_stream(events)).into_response())
+    let body = match making {
+        Some(making) => Body::from_stream(responses::keep_at_end(making, app.clone(), events)),
+        None => Body::from_stream(events),
+    };
+    Ok((headers, body).into_response())
 }
 
 /// A request that the brain may have.
@@ -102,6 +112,8 @@ struct Accepted {
     served: Served,
     /// What its key allows.
     admission: Admission,
+    /// The response that it makes, where its dialect keeps its answers.
+    making: Option<Arc<Making>>,
 }
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
@@ -120,17 +132,29 @@ async fn accept(
     }
     let (head, body) = request.into_parts();
     let connection: &Arc<Connection> = head.extensions.get().expect("every request has its connection");
-    let body = body::read(&head.headers, body, app).await?;
+    let body = Arc::new(body::read(&head.headers, body, app).await?);
     access.reaches(Stage::Tokens);
     let mut places = place(app, 1, access).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
+    let mut is_quick = is_quick(dialect, &body);
+    let making = match dialect.keeps() {
+        true => Some(Arc::new(responses::begin(app, &body, is_quick, key).await?)),
+        false => None,
+    };
+    is_quick &= making.as_ref().is_none_or(|making| making.is_first);
+    let parse = {
+        let (app, making) = (app.clone(), making.clone());
+        move || {
+            let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
+            ask(dialect, &body, &app.card, &limits)
+        }
+    };
     let begun = app.clock.now();
-    let ask = if is_quick(dialect, &body) {
-        ask(dialect, &body, &app.card, &limits)?
+    let ask = if is_quick {
+        parse()?
     } else {
-        let app = app.clone();
-        let parse = move || threads::during(Doing::ReadsPrompt, || ask(dialect, &body, &app.card, &limits));
+        let parse = move || threads::during(Doing::ReadsPrompt, parse);
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
@@ -142,7 +166,7 @@ async fn accept(
     }
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
-    Ok(Accepted { ask, places, admitted, served: service.served, admission })
+    Ok(Accepted { ask, places, admitted, served: service.served, admission, making })
 }
 
 /// Checks that requests are taken, and this key's for the model. Returns what it allows.
@@ -174,7 +198,7 @@ async fn submit(
     accepted: Accepted,
     access: &Arc<Access>,
 ) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
-    let Accepted { ask, mut places, admitted, served, admission } = accepted;
+    let Accepted { ask, mut places, admitted, served, admission, making: _ } = accepted;
     let (name, arrived) = (access.id(), access.arrived());
     let scope = served.scope(admission.tenant(), None);
     access.reaches(Stage::Submitted);

@@ -13,6 +13,7 @@ mod pages;
 mod patient;
 mod places;
 mod prompts;
+mod responses;
 mod routes;
 mod server;
 mod shrink;

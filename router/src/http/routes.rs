@@ -5,7 +5,7 @@ use super::cors::cors;
 use super::generate::generate;
 use super::identify::identify;
 use super::shrink::shrink;
-use super::{ops, pages, prompts};
+use super::{ops, pages, prompts, responses};
 use crate::brain::Phase;
 use crate::dialects::{self, Dialect, openai};
 use crate::error::ApiError;
@@ -29,7 +29,7 @@ const GRPC_UNIMPLEMENTED: (&str, &str) = ("grpc-status", "12");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let api = prompts::with(dialects::ALL.into_iter().fold(Router::new(), with))
+    let api = responses::with(prompts::with(dialects::ALL.into_iter().fold(Router::new(), with)))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))

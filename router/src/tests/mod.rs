@@ -12,6 +12,7 @@ mod manners;
 mod messages;
 mod operators;
 mod refusals;
+mod responses;
 mod strangers;
 mod tools;
 pub(crate) mod world;

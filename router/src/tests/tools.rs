@@ -18,11 +18,12 @@ const TEMPLATE: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in
     {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}>";
 
 /// A call, as Hermes writes it.
-const WEATHER: &str = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+pub(super) const WEATHER: &str =
+    "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
 const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
 
 /// A model whose calls have the form of Hermes, and whose reasoning is between special tokens.
-fn model() -> ModelCard {
+pub(super) fn model() -> ModelCard {
     let folder = tempfile::TempDir::new().expect("a folder");
     std::fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).expect("a file");
     let template = ChatTemplate::open(folder.path()).expect("it is valid");

@@ -1,4 +1,4 @@
-//! OpenAI's API: chats and completions.
+//! OpenAI's API: chats, completions and responses.
 
 mod chat;
 mod chat_writer;
@@ -7,11 +7,13 @@ mod form;
 mod logprobs;
 mod messages;
 mod options;
+mod responses;
 mod tools;
 
 pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
 pub(crate) use messages::MESSAGES;
+pub(crate) use responses::{Responses, Turn, check_include};
 pub(crate) use tools::schema;
 
 use crate::error::ApiError;

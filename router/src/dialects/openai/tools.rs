@@ -6,6 +6,8 @@ use crate::error::ApiError;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+/// The field, and the template's variable, that says how much to think.
+const EFFORT: &str = "reasoning_effort";
 /// How much a model can be told to think.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -81,18 +83,27 @@ pub(super) fn effort(
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<(), ApiError> {
-    const EFFORT: &str = "reasoning_effort";
     let Some(effort) = fields.string(EFFORT)? else { return Ok(()) };
-    if !EFFORTS.contains(&effort.as_str()) {
-        let message = format!("'{EFFORT}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
-        return Err(ApiError::field(EFFORT, message));
+    set_effort(&effort, EFFORT, variables, card)
+}
+
+/// Tells the template how much the model is to think. `field` has `effort`.
+pub(super) fn set_effort(
+    effort: &str,
+    field: &str,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<(), ApiError> {
+    if !EFFORTS.contains(&effort) {
+        let message = format!("'{field}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
+        return Err(ApiError::field(field, message));
     }
     let switches = set_thinking(variables, effort != "none", card);
     if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
         variables.entry(EFFORT).or_insert(Value::from(effort));
     } else if !switches {
-        let message = format!("'{EFFORT}': the chat template of '{}' does not ask how much to think.", card.name);
-        return Err(ApiError::unsupported(EFFORT, message));
+        let message = format!("'{field}': the chat template of '{}' does not ask how much to think.", card.name);
+        return Err(ApiError::unsupported(field, message));
     }
     Ok(())
 }
