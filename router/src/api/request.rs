@@ -18,7 +18,7 @@ pub(crate) struct Prompt {
 /// A request after parsing.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ParsedRequest {
-    /// The prompts, at least one; each makes `options.choices` sequences.
+    /// The prompts; each makes `options.choices` sequences. None: there is nothing to compute.
     pub(crate) prompts: Vec<Prompt>,
     /// The rest.
     pub(crate) options: Options,
@@ -57,7 +57,8 @@ impl ParsedRequest {
 
 /// Returns the sampling of a prompt: as asked, with as many `max_tokens` as the context has room for.
 fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> Result<SamplingParams, ApiError> {
-    let (prompt, context) = (tokens.len() as u64, u64::from(limits.context_tokens));
+    let context = limits.context_tokens.min(options.context_max.unwrap_or(u32::MAX));
+    let (prompt, context) = (tokens.len() as u64, u64::from(context));
     if prompt == 0 {
         return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));
     }
@@ -74,8 +75,9 @@ fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> 
         let most = limits.prompt_tokens_max;
         return Err(ApiError::field(field, format!("The {field} has {prompt} tokens; this service takes {most}.")));
     }
-    let common = u64::from(limits.common_context);
+    let common = u64::from(limits.common_context).min(context);
     let reach = if prompt + asked <= common { common } else { context };
-    let max_tokens = options.max_tokens.unwrap_or((reach - prompt) as u32);
+    // A worker computes no prompt without a token behind it.
+    let max_tokens = options.max_tokens.map_or((reach - prompt) as u32, |most| most.max(1));
     Ok(SamplingParams { max_tokens, ..options.params.clone() })
 }

@@ -32,6 +32,16 @@ pub(crate) trait Dialect: Debug + Send + Sync {
     /// Returns the path of its requests.
     fn path(&self) -> &'static str;
 
+    /// Returns what the paths begin with whose errors have its form.
+    fn realm(&self) -> &'static str {
+        self.path()
+    }
+
+    /// Returns the media type of its streams.
+    fn stream_type(&self) -> &'static str {
+        "text/event-stream; charset=utf-8"
+    }
+
     /// Returns what it does, in the words of OpenTelemetry.
     fn operation(&self) -> &'static str;
 
@@ -46,8 +56,8 @@ pub(crate) trait Dialect: Debug + Send + Sync {
         false
     }
 
-    /// Reads the prompts, in tokens, and the options from the fields of a body. Takes time with their length. Errors:
-    /// what the client has to fix.
+    /// Reads the prompts, in tokens, and the options from the fields of a body. No prompt: there is nothing to compute,
+    /// and the answer is told whole, of no sequence. Takes time with their length. Errors: what the client has to fix.
     fn parse(
         &self,
         fields: Fields<'_>,
@@ -73,11 +83,15 @@ pub(crate) struct Head {
     pub(crate) created: u64,
     /// Name of the model.
     pub(crate) model: String,
+    /// What tells the weights and the service that made the answer from others.
+    pub(crate) fingerprint: String,
+    /// How the request is served.
+    pub(crate) service_tier: &'static str,
 }
 
 /// Answers `error` to `request`, which asked for `path`, as the dialect does to which the path belongs.
 pub(crate) fn refuse(path: &str, error: &ApiError, request: RequestId) -> Response {
-    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.path())).unwrap_or(&openai::Chat);
+    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.realm())).unwrap_or(&openai::Chat);
     error.response(dialect.error(error, request))
 }
 

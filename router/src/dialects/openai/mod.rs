@@ -3,10 +3,11 @@
 mod chat;
 mod chat_writer;
 mod completion;
-mod form;
+mod completion_writer;
+pub(crate) mod form;
 mod logprobs;
 mod messages;
-mod options;
+pub(crate) mod options;
 mod tools;
 
 pub(crate) use chat::{Chat, conversation};

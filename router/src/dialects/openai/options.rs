@@ -1,6 +1,6 @@
 //! The fields that chats and completions share: how to sample, when to stop, what to report.
 
-use crate::api::{Fields, Limits, Options, at_least, in_vocabulary, stop_strings, typed};
+use crate::api::{Fields, Limits, Options, SERVICE_TIER, Told, at_least, in_vocabulary, stop_strings, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};
@@ -13,8 +13,13 @@ const STOP_TOKENS_MAX: usize = 128;
 /// Most tokens with a bias.
 const BIASES_MAX: usize = 1024;
 
+/// Longest salt of the cache, in bytes.
+const SALT_BYTES_MAX: usize = 1024;
+/// Names of how a request can be served. Another name is answered as the one that stands for what is usual.
+const SERVICE_TIERS: [&str; 4] = [SERVICE_TIER, "flex", "scale", "priority"];
+
 /// Takes the shared fields. `max_tokens` and log probabilities are spelled differently in chats and completions
-/// and come as arguments. `goes_on` is not among them: the answer begins a text.
+/// and come as arguments. `goes_on` and `best` are not among them: the answer begins a text, and is told as a whole.
 pub(super) fn take(
     fields: &mut Fields<'_>,
     card: &ModelCard,
@@ -22,11 +27,57 @@ pub(super) fn take(
     max_tokens: Option<u32>,
     logprobs: Option<u32>,
 ) -> Result<Options, ApiError> {
-    let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
-    // One sequence is the best of one: where it asks for no more than `n`, `best_of` changes nothing.
-    fields.neutral("best_of", &[json!(choices)])?;
+    let choices = choices(fields, limits)?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let include_usage = include_usage(fields, stream)?;
+    let params = sampling(fields, card, &card.sampling, max_tokens, logprobs)?;
+    let stops = stop_strings(fields, "stop")?;
+    let seed = seed(fields)?;
+    let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
+        true => SpecialTokens::Hidden,
+        false => SpecialTokens::Shown,
+    };
+    let shows_stop = fields.flag("include_stop_str_in_output")?.unwrap_or(false);
+    let told = if fields.flag("return_token_ids")?.unwrap_or(false) { Told::TextAndTokens } else { Told::Text };
+    let cache_salt = cache_salt(fields)?;
+    let service_tier = service_tier(fields)?;
+    take_inert(fields)?;
+    refuse_extensions(fields)?;
+    Ok(Options {
+        params,
+        max_tokens,
+        choices,
+        stops,
+        seed,
+        stream,
+        include_usage,
+        special_tokens,
+        told,
+        shows_stop,
+        cache_salt,
+        service_tier,
+        ..Options::default()
+    })
+}
+
+/// Takes `n`.
+pub(crate) fn choices(fields: &mut Fields<'_>, limits: &Limits) -> Result<u16, ApiError> {
+    Ok(fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16)
+}
+
+/// Takes `seed`.
+pub(crate) fn seed(fields: &mut Fields<'_>) -> Result<Option<u64>, ApiError> {
+    Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64))
+}
+
+/// Takes how to sample; where the client does not say, by `defaults`.
+pub(crate) fn sampling(
+    fields: &mut Fields<'_>,
+    card: &ModelCard,
+    defaults: &SamplingParams,
+    max_tokens: Option<u32>,
+    logprobs: Option<u32>,
+) -> Result<SamplingParams, ApiError> {
     let mut stop_tokens = stop_tokens(fields, card)?;
     if !fields.flag("ignore_eos")?.unwrap_or(false) {
         stop_tokens.extend_from_slice(&card.eos);
@@ -34,7 +85,6 @@ pub(super) fn take(
     stop_tokens.sort_unstable();
     stop_tokens.dedup();
     let min_tokens = at_least(fields, "min_tokens", 0)?.unwrap_or(0);
-    let defaults = &card.sampling;
     let params = SamplingParams {
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature),
         top_p: top_p(fields)?.unwrap_or(defaults.top_p),
@@ -54,22 +104,44 @@ pub(super) fn take(
         let message = format!("'min_tokens' ({min_tokens}) is above the most output tokens ({}).", params.max_tokens);
         return Err(ApiError::field("min_tokens", message));
     }
-    let stops = stop_strings(fields, "stop")?;
-    let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
-    let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
-        true => SpecialTokens::Hidden,
-        false => SpecialTokens::Shown,
-    };
-    take_inert(fields)?;
-    let (output, goes_on) = (None, false);
-    Ok(Options { params, max_tokens, choices, stops, seed, stream, include_usage, special_tokens, output, goes_on })
+    Ok(params)
+}
+
+/// Takes `cache_salt`.
+pub(crate) fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
+    const SALT: &str = "cache_salt";
+    match fields.string(SALT)? {
+        Some(salt) if salt.is_empty() || salt.len() > SALT_BYTES_MAX => {
+            let message = format!("'{SALT}' must have 1 to {SALT_BYTES_MAX} bytes, not {}.", salt.len());
+            Err(ApiError::field(SALT, message))
+        }
+        salt => Ok(salt),
+    }
+}
+
+/// Takes `service_tier`. Returns it as the answer says it: all requests are served in the same way.
+fn service_tier(fields: &mut Fields<'_>) -> Result<&'static str, ApiError> {
+    let asked = fields.string("service_tier")?;
+    Ok(SERVICE_TIERS.into_iter().find(|&tier| Some(tier) == asked.as_deref()).unwrap_or(SERVICE_TIER))
+}
+
+/// Refuses what users of vLLM know and this service does not, except in the values that ask for nothing.
+fn refuse_extensions(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    // A template is a program, and no client may run its own here: what it takes in memory has no bound.
+    for field in ["chat_template", "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids"] {
+        fields.neutral(field, &[])?;
+    }
+    fields.neutral("bad_words", &[json!([])])?;
+    fields.neutral("priority", &[json!(0)])?;
+    fields.neutral("use_beam_search", &[json!(false)])?;
+    fields.neutral("spaces_between_special_tokens", &[json!(true)])
 }
 
 /// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The
 /// answer does not depend on them.
 fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     let words =
-        ["user", "safety_identifier", "service_tier", "verbosity", "prompt_cache_key", "prompt_cache_retention"];
+        ["user", "safety_identifier", "verbosity", "prompt_cache_key", "prompt_cache_retention"];
     for field in words {
         fields.string(field)?;
     }
@@ -78,7 +150,7 @@ fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     metadata.transpose().map(|_| ())
 }
 
-fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
+pub(crate) fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
     const FIELD: &str = "stream_options";
     let Some(raw) = fields.raw(FIELD) else { return Ok(false) };
     if !stream {
