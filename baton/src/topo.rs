@@ -2,9 +2,8 @@
 //! taken.
 //!
 //! Of a cluster it is told by its processes ([`scrape`]): by their metrics, and, in words, why lanes were passed
-//! over; without any, the lanes of this host are measured ([`host`]), and its cards listed
-//! ([`cards`]). What is deliberately absent: the choice of a
-//! lane, which is the transport's.
+//! over; without any, the lanes of this host are measured ([`host`]), and its cards listed ([`cards`]). What is
+//! deliberately absent: the choice of a lane, which is the transport's.
 
 mod cards;
 mod host;

@@ -113,8 +113,8 @@ tree! {
         /// chat template shows. `none`: requests with tools are refused.
         tool_parser: String = "auto".to_owned(),
         /// The form in which the model writes what it thinks before it answers: `think` (Qwen, DeepSeek), `mistral`,
-        /// `harmony` (gpt-oss), or an opening and a closing marker, such as `<think> </think>`. `auto`: the one that its
-        /// chat template shows. `none`: all that it writes is the answer.
+        /// `harmony` (gpt-oss), or an opening and a closing marker, such as `<think> </think>`. `auto`: the one that
+        /// its chat template shows. `none`: all that it writes is the answer.
         reasoning_parser: String = "auto".to_owned(),
         /// Largest request body, in bytes. A larger body gets status 413. Raise it for very long prompts.
         body_bytes_max: Bytes = Bytes(16 << 20),

@@ -22,8 +22,8 @@ pub(super) fn described(config: &Config) -> Result<ModelDescription, Box<dyn Err
     Ok(model)
 }
 
-/// Reads the tokenizer and the template, of which `router` says how messages and answers are read. Errors: they cannot be
-/// read.
+/// Reads the tokenizer and the template, of which `router` says how messages and answers are read. Errors: they cannot
+/// be read.
 pub(super) fn model_card(model: &ModelDescription, router: &Router) -> Result<ModelCard, Box<dyn Error>> {
     let tokenizer = Tokenizer::open(&model.path)?;
     let template = ChatTemplate::open(&model.path)?;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// Now.
+/// Returns the time now.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 pub(crate) fn now() -> Instant {
     Instant::now()

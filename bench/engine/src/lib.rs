@@ -18,7 +18,8 @@ mod work;
 pub use bench::{Bench, Progress};
 pub use card_limits::{CardLimits, CardSizes};
 pub use error::BenchError;
-pub use report::{KernelFigures, LimitFigures, Report, Spread, WorkFigures};
+pub use limits::LimitFigures;
+pub use report::{KernelFigures, Report, Spread, WorkFigures};
 pub use settings::{CardChoice, Settings};
 pub use work::{Cut, Work};
 

@@ -3,11 +3,11 @@
 use crate::card_limits::{CardLimits, CardSizes};
 use crate::error::BenchError;
 use crate::model::Model;
-use crate::report::LimitFigures;
 use crate::settings::Settings;
 use domain::KvLayout;
 use engine::cpu::{Arithmetic, Isa, Limits};
 use engine::timed::Operation;
+use serde::Serialize;
 
 /// Bytes of a card that are read at most, and at least: a pass beside a model is short.
 const CARD_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=2 << 30;
@@ -21,6 +21,24 @@ pub(crate) enum MachineLimits {
     Processor(Limits),
     /// A card.
     Card(Box<CardLimits>),
+}
+
+/// The limits of the machine, measured before and after; the better counts.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitFigures {
+    /// A plain loop over memory in huge pages, all threads.
+    pub read_gb_per_s: f64,
+    /// Fused multiply-adds in registers, all threads; so below. `None`: not measured, on cards.
+    pub f32_gflop_per_s: Option<f64>,
+    /// `None`: the kernels multiply bf16 as f32.
+    pub bf16_gflop_per_s: Option<f64>,
+    /// `None`: not known.
+    pub int8_gop_per_s: Option<f64>,
+    /// The one of these that the weights' format is multiplied with; `None`: not known.
+    pub weights_gflop_per_s: Option<f64>,
+    /// All limits of the card, where one computes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardLimits>,
 }
 
 impl MachineLimits {

@@ -2,9 +2,8 @@
 
 mod table;
 
-use crate::card_limits::CardLimits;
 use crate::cost::{Cost, Costs};
-use crate::limits::MachineLimits;
+use crate::limits::{LimitFigures, MachineLimits};
 use crate::model::Model;
 use crate::settings::Settings;
 use crate::steps::{Sampled, Steps};
@@ -36,24 +35,6 @@ pub struct Report {
     pub works: Vec<WorkFigures>,
     /// What a reader should know before trusting a figure.
     pub notes: Vec<String>,
-}
-
-/// The limits of the machine, measured before and after; the better counts.
-#[derive(Clone, Debug, Serialize)]
-pub struct LimitFigures {
-    /// A plain loop over memory in huge pages, all threads.
-    pub read_gb_per_s: f64,
-    /// Fused multiply-adds in registers, all threads; so below. `None`: not measured, on cards.
-    pub f32_gflop_per_s: Option<f64>,
-    /// `None`: the kernels multiply bf16 as f32.
-    pub bf16_gflop_per_s: Option<f64>,
-    /// `None`: not known.
-    pub int8_gop_per_s: Option<f64>,
-    /// The one of these that the weights' format is multiplied with; `None`: not known.
-    pub weights_gflop_per_s: Option<f64>,
-    /// All limits of the card, where one computes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub card: Option<CardLimits>,
 }
 
 /// A median, and how far the samples spread.

@@ -28,8 +28,8 @@ pub(crate) struct Tool {
     pub(crate) parameters: Option<Map<String, Value>>,
 }
 
-/// Offers `tools`, which the client gave in `field`, to the model: gives them to its template by `variables`, and returns
-/// what tells calls from text. Errors: what the client has to fix, or that the model has no form of calls.
+/// Offers `tools`, which the client gave in `field`, to the model: gives them to its template by `variables`, and
+/// returns what tells calls from text. Errors: what the client has to fix, or that the model has no form of calls.
 pub(crate) fn offer(
     tools: Vec<Tool>,
     field: &str,

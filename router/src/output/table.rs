@@ -105,8 +105,8 @@ pub(crate) fn reasoning_names() -> Vec<&'static str> {
 }
 
 impl OutputForms {
-    /// Returns the forms that the settings name. `auto` is what `template` shows, and none without a template; `none` is
-    /// none. Errors: no form has this name.
+    /// Returns the forms that the settings name. `auto` is what `template` shows, and none without a template; `none`
+    /// is none. Errors: no form has this name.
     pub fn of(tools: &str, reasoning: &str, template: Option<&ChatTemplate>) -> Result<Self, UnknownForm> {
         match template {
             Some(template) => Self::find(tools, reasoning, template),

@@ -6,8 +6,7 @@ use crate::process::Process;
 use crate::server::{baton, until};
 use std::process::Output;
 
-/// A device that is small enough for a small card: rows of a step, sequences at once, and choices of a
-/// prompt.
+/// A device that is small enough for a small card: rows of a step, sequences at once, and choices of a prompt.
 const SMALL: [&str; 6] =
     ["--set", "engine.step_tokens_max=640", "--set", "engine.running_max=8", "--set", "router.choices_max=8"];
 

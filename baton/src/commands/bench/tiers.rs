@@ -20,7 +20,9 @@ pub(crate) fn tiers(asked: &TiersBench) -> Result<(), CommandError> {
     let flags = Flags { given: Vec::new(), set: asked.set.clone(), config: asked.config.clone(), ..Flags::default() };
     let config = config::load(&flags)?.checked()?;
     if config.engine.device == Device::Sim {
-        return Err(CommandError::Usage("engine.device: sim computes nothing that tiers could be compared with".into()));
+        return Err(CommandError::Usage(
+            "engine.device: sim computes nothing that tiers could be compared with".into(),
+        ));
     }
     let tiers = of_names(&asked.tiers, !config.object.endpoint.is_empty())?;
     let settings = Settings { prompts: asked.prompts.clone(), rounds: asked.rounds, tiers };

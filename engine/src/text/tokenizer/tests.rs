@@ -205,7 +205,7 @@ fn bytes_of_tokens_are_those_of_the_middle_of_a_text() {
 
 /// Our text of `tokens` and that of the crate `tokenizers`.
 fn both(tokenizer: &Tokenizer, tokens: &[Token]) -> (String, String) {
-    (tokenizer.decode(tokens), tokenizer.0.encoder.decode(tokens, true).expect("decodes"))
+    (tokenizer.decode(tokens, SpecialTokens::Hidden), tokenizer.0.encoder.decode(tokens, true).expect("decodes"))
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn block(raw: &RawValue, name: &str, role: &str, said: &mut Said) -> Result<(), 
         }
         ("assistant", "thinking") => {
             said.thought += &string(&mut block, "thinking")?;
-            // Thoughts are signed by nobody here.
+            // Thoughts are not signed here.
             block.string("signature")?;
         }
         ("assistant", "tool_use") => {

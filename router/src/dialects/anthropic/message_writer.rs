@@ -168,7 +168,7 @@ fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// Returns a thought. Nobody signs it here.
+/// Returns a thought. It is not signed here.
 fn thinking_block(thought: &str) -> Value {
     json!({ "type": "thinking", "thinking": thought, "signature": "" })
 }

@@ -56,7 +56,7 @@ pub(crate) fn count_tokens(body: &[u8], card: &ModelCard) -> Result<Value, ApiEr
     Ok(json!({ "input_tokens": prompt.tokens.len() }))
 }
 
-/// Takes `thinking`: whether the model is to think, where its template asks. How much it thinks, nobody bounds.
+/// Takes `thinking`: whether the model is to think, where its template asks. How much it thinks is not bounded.
 fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &ModelCard) -> Result<(), ApiError> {
     const THINKING: &str = "thinking";
     /// Fewest tokens that a budget may have.

@@ -29,8 +29,8 @@ pub(super) fn take(
     Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
 }
 
-/// Takes `tool_choice`. Returns whether the model may call one tool only; `None`: it may call none. That it has to is not
-/// promised yet.
+/// Takes `tool_choice`. Returns whether the model may call one tool only; `None`: it may call none. That it has to is
+/// not promised yet.
 fn may_call(fields: &mut Fields<'_>) -> Result<Option<bool>, ApiError> {
     const CHOICE: &str = "tool_choice";
     let Some(raw) = fields.raw(CHOICE) else { return Ok(Some(false)) };
