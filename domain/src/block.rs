@@ -146,3 +146,6 @@ impl Scope {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

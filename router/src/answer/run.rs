@@ -77,7 +77,7 @@ impl Run {
                 let text = SequenceText::new(detokenizer.clone(), options, prompt.params.clone());
                 let parser = options.output.as_ref().and_then(|output| output.parser(&prompt.tokens, card));
                 let one_call = options.output.as_ref().is_some_and(|it| it.one_call);
-                sequences.push(Sequence::new(text, parser, one_call, options.told));
+                sequences.push(Sequence::new(text, parser, one_call, options.tells_tokens));
             }
         }
         Self {

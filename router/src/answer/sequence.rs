@@ -1,8 +1,7 @@
 //! One sequence: tokens in, deltas out.
 
-use super::delta::{Delta, Finish, LoggedToken};
+use super::delta::{Delta, Finish};
 use super::text::{Piece, SequenceText};
-use crate::api::Told;
 use crate::output::{OutputParser, Part};
 use domain::Token;
 use domain::plan::TokenLogprobs;
@@ -18,7 +17,8 @@ pub(super) struct Sequence {
     /// Whether the call that began last has arguments.
     has_arguments: bool,
     reasoning: Reasoning,
-    told: Told,
+    /// The ids of its tokens are told.
+    tells_tokens: bool,
     /// Sum of the log probabilities of all tokens, where they are asked for.
     logprobs_sum: f64,
     /// Nothing of what still comes is shown.
@@ -39,10 +39,10 @@ impl Sequence {
         text: SequenceText,
         parser: Option<Box<dyn OutputParser>>,
         one_call: bool,
-        told: Told,
+        tells_tokens: bool,
     ) -> Self {
         let (has_arguments, reasoning, logprobs_sum, is_over) = (false, Reasoning::default(), 0.0, false);
-        Self { text, parser, one_call, has_arguments, reasoning, told, logprobs_sum, is_over }
+        Self { text, parser, one_call, has_arguments, reasoning, tells_tokens, logprobs_sum, is_over }
     }
 
     /// Returns the number of tokens taken so far.
@@ -63,26 +63,14 @@ impl Sequence {
     /// Takes the next token. Returns what can be shown now, and why the sequence is over, if it is by this token.
     pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> (Delta, Option<Finish>) {
         self.logprobs_sum += logprobs.as_ref().map_or(0.0, |logprobs| f64::from(logprobs.logprob));
-        if self.told == Told::Tokens {
-            return self.push_untold(token, logprobs);
-        }
         let piece = self.text.push(token, logprobs);
         let stop = piece.stopped.map(Finish::StopString);
         let (mut delta, is_called) = self.parse(piece, stop.is_some());
-        if self.told == Told::TextAndTokens {
+        if self.tells_tokens {
             delta.tokens.push(token);
         }
         let end = stop.or(is_called.then_some(Finish::Stop));
         self.is_over = end.is_some();
-        (delta, end)
-    }
-
-    /// Does what [`Self::push`] says where text is not told: it may still have a string that ends the sequence.
-    fn push_untold(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> (Delta, Option<Finish>) {
-        let end = self.text.push(token, None).stopped.map(Finish::StopString);
-        self.is_over = end.is_some();
-        let logprobs = logprobs.map(|logprobs| LoggedToken { token, offset_chars: 0, logprobs });
-        let delta = Delta { parts: Vec::new(), logprobs: logprobs.into_iter().collect(), tokens: vec![token] };
         (delta, end)
     }
 
@@ -91,9 +79,6 @@ impl Sequence {
         let piece = self.text.finish();
         let stop = piece.stopped.map(Finish::StopString);
         self.is_over = true;
-        if self.told == Told::Tokens {
-            return (Delta::default(), stop.unwrap_or(finish));
-        }
         let (delta, is_called) = self.parse(piece, true);
         (delta, stop.unwrap_or(if is_called { Finish::Stop } else { finish }))
     }

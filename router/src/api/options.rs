@@ -14,9 +14,6 @@ const STOPS_MAX: usize = 16;
 /// Longest stop string in bytes.
 const STOP_BYTES_MAX: usize = 1024;
 
-/// How requests are served that do not say, as answers name it.
-pub(crate) const SERVICE_TIER: &str = "default";
-
 /// Tokens of a prompt's end that may say what its answer begins inside of.
 const PROMPT_END_TOKENS: usize = 16;
 
@@ -43,22 +40,16 @@ pub(crate) struct Options {
     pub(crate) output: Option<Output>,
     /// The answer's text goes on with that of the prompt, rather than begin a text.
     pub(crate) goes_on: bool,
-    /// What is told of an answer's tokens.
-    pub(crate) told: Told,
+    /// The ids of tokens are told, next to their text.
+    pub(crate) tells_tokens: bool,
     /// What ends an answer is part of its text: a stop string, or the text of a stop token.
     pub(crate) shows_stop: bool,
     /// Only the most probable sequences of each prompt are told. `None`: all are.
     pub(crate) best: Option<Best>,
     /// What the answers to the prompts begin with: the texts of the prompts, or nothing.
     pub(crate) echo: Vec<String>,
-    /// Tokens of a prompt and its answer together, where the client bounds them.
-    pub(crate) context_max: Option<u32>,
     /// Prompts share what is cached only with those of the same salt.
     pub(crate) cache_salt: Option<String>,
-    /// Id of the answer, where the client gives one.
-    pub(crate) answer_id: Option<String>,
-    /// How the request is served, as its answer says it.
-    pub(crate) service_tier: &'static str,
 }
 
 /// The sequences of a prompt that are told.
@@ -68,17 +59,6 @@ pub(crate) struct Best {
     pub(crate) choices: u16,
     /// The client asked for log probabilities, too.
     pub(crate) tells_logprobs: bool,
-}
-
-/// What is told of the tokens of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
-    /// Their text.
-    Text,
-    /// Their text, and their ids.
-    TextAndTokens,
-    /// Their ids alone.
-    Tokens,
 }
 
 /// One answer, of text, whole.
@@ -95,14 +75,11 @@ impl Default for Options {
             special_tokens: SpecialTokens::Hidden,
             output: None,
             goes_on: false,
-            told: Told::Text,
+            tells_tokens: false,
             shows_stop: false,
             best: None,
             echo: Vec::new(),
-            context_max: None,
             cache_salt: None,
-            answer_id: None,
-            service_tier: SERVICE_TIER,
         }
     }
 }
@@ -143,9 +120,9 @@ pub(crate) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Resu
 
 /// Takes the strings that end an answer: one, or several.
 pub(crate) fn stop_strings(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, ApiError> {
-    let name = &fields.name(field);
+    let name = fields.name(field);
     let Some(raw) = fields.raw(field) else { return Ok(Vec::new()) };
-    let field = name;
+    let field = &name;
     let stops: Vec<String> = match raw.get().as_bytes()[0] {
         b'"' => vec![typed(raw, field, "a string")?],
         _ => typed(raw, field, "a string or an array of strings")?,

@@ -57,12 +57,13 @@ impl ParsedRequest {
 
 /// Returns the sampling of a prompt: as asked, with as many `max_tokens` as the context has room for.
 fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> Result<SamplingParams, ApiError> {
-    let context = limits.context_tokens.min(options.context_max.unwrap_or(u32::MAX));
-    let (prompt, context) = (tokens.len() as u64, u64::from(context));
+    let (prompt, context) = (tokens.len() as u64, u64::from(limits.context_tokens));
     if prompt == 0 {
         return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));
     }
-    let asked = u64::from(options.max_tokens.unwrap_or(1).max(options.params.min_tokens));
+    // A worker computes no prompt without a token behind it.
+    let most = options.max_tokens.map(|most| most.max(1));
+    let asked = u64::from(most.unwrap_or(1).max(options.params.min_tokens));
     if prompt + asked > context {
         let message = format!(
             "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in \
@@ -75,9 +76,8 @@ fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> 
         let most = limits.prompt_tokens_max;
         return Err(ApiError::field(field, format!("The {field} has {prompt} tokens; this service takes {most}.")));
     }
-    let common = u64::from(limits.common_context).min(context);
+    let common = u64::from(limits.common_context);
     let reach = if prompt + asked <= common { common } else { context };
-    // A worker computes no prompt without a token behind it.
-    let max_tokens = options.max_tokens.map_or((reach - prompt) as u32, |most| most.max(1));
+    let max_tokens = most.unwrap_or((reach - prompt) as u32);
     Ok(SamplingParams { max_tokens, ..options.params.clone() })
 }

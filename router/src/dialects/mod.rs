@@ -85,8 +85,6 @@ pub(crate) struct Head {
     pub(crate) model: String,
     /// What tells the weights and the service that made the answer from others.
     pub(crate) fingerprint: String,
-    /// How the request is served.
-    pub(crate) service_tier: &'static str,
 }
 
 /// Answers `error` to `request`, which asked for `path`, as the dialect does to which the path belongs.

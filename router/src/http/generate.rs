@@ -95,14 +95,12 @@ async fn answer(
 /// Returns what writes the answer to a request.
 fn writer(app: &App, dialect: &dyn Dialect, accepted: &Accepted, request: RequestId) -> Box<dyn Writer> {
     let Accepted { ask, served, .. } = accepted;
-    let given = ask.options.answer_id.clone();
     let head = Head {
         request,
-        id: given.unwrap_or_else(|| dialect.answer_id(request)),
+        id: dialect.answer_id(request),
         created: unix_seconds(),
         model: app.card.name.clone(),
         fingerprint: fingerprint(served),
-        service_tier: ask.options.service_tier,
     };
     dialect.writer(head, ask, &app.card)
 }

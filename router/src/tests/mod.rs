@@ -3,6 +3,7 @@
 //! Metrics belong to a process: tests that read them count on one process for each test, as nextest gives it.
 
 mod access;
+mod additions;
 mod faults;
 mod generation;
 mod http;

@@ -3,7 +3,7 @@
 use super::form::{Object, Usage, finish_reason};
 use super::logprobs::{ChatLogprobs, Logged};
 use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole, Writer};
-use crate::api::{ParsedRequest, Told, call_id};
+use crate::api::{ParsedRequest, call_id};
 use crate::config::ModelCard;
 use crate::dialects::Head;
 use crate::error::ApiError;
@@ -136,7 +136,7 @@ impl ChatWriter {
             logprobs: asked.options.params.logprobs.is_some(),
             usage: asked.options.include_usage,
             short_ids: card.forms.has_short_ids(),
-            prompt: (asked.options.told == Told::TextAndTokens).then(|| asked.prompts[0].tokens.clone()),
+            prompt: asked.options.tells_tokens.then(|| asked.prompts[0].tokens.clone()),
             sequences: vec![Written::default(); asked.sequences()],
         }
     }

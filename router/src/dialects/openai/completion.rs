@@ -18,6 +18,9 @@ const LOGPROBS_MAX: i64 = 5;
 /// Tokens of an answer if the request has no limit, as in OpenAI's API.
 const MAX_TOKENS_DEFAULT: u32 = 16;
 
+/// Most bytes of prompts that all choices of an answer begin with, together.
+const ECHO_BYTES_MAX: usize = 16 << 20;
+
 /// The field that holds the prompts.
 const PROMPT: &str = "prompt";
 
@@ -64,7 +67,7 @@ impl Dialect for Completion {
         let max_tokens = at_least(&mut fields, "max_tokens", least)?.or(Some(MAX_TOKENS_DEFAULT));
         let logprobs = fields.integer("logprobs", 0..=LOGPROBS_MAX)?.map(|top| top as u32);
         if echoes && logprobs.is_some() {
-            let message = "'echo' with 'logprobs' asks for log probabilities of the prompt, which this service does not tell.";
+            let message = "'echo' with 'logprobs' asks for those of the prompt, which this service does not tell.";
             return Err(ApiError::unsupported("logprobs", message));
         }
         let mut options = options::take(&mut fields, card, limits, max_tokens, logprobs)?;
@@ -75,8 +78,7 @@ impl Dialect for Completion {
         fields.finish()?;
         let (prompts, texts) = prompts(prompt, adds_special, card, limits)?;
         if echoes {
-            let named = |tokens: &Vec<Token>| card.tokenizer.decode(tokens, SpecialTokens::Shown);
-            options.echo = if texts.is_empty() { prompts.iter().map(named).collect() } else { texts };
+            options.echo = echo(&prompts, texts, options.choices, card)?;
         }
         Ok((prompts, Options { goes_on: true, ..options }))
     }
@@ -88,6 +90,18 @@ impl Dialect for Completion {
     fn error(&self, error: &ApiError, _request: RequestId) -> Vec<u8> {
         super::error(error)
     }
+}
+
+/// Returns what the answers to `prompts` begin with: their `texts`, or those of their tokens.
+fn echo(prompts: &[Vec<Token>], texts: Vec<String>, choices: u16, card: &ModelCard) -> Result<Vec<String>, ApiError> {
+    let named = |tokens: &Vec<Token>| card.tokenizer.decode(tokens, SpecialTokens::Shown);
+    let texts = if texts.is_empty() { prompts.iter().map(named).collect() } else { texts };
+    let bytes = usize::from(choices) * texts.iter().map(String::len).sum::<usize>();
+    if bytes <= ECHO_BYTES_MAX {
+        return Ok(texts);
+    }
+    let message = format!("'echo' asks for {bytes} bytes of prompts in all choices; {ECHO_BYTES_MAX} are allowed.");
+    Err(ApiError::field("echo", message))
 }
 
 /// Takes `best_of`: of how many sequences of a prompt the most probable `n` are told.
@@ -102,7 +116,7 @@ fn best_of(fields: &mut Fields<'_>, options: &mut Options, limits: &Limits) -> R
         return Ok(());
     }
     if options.stream {
-        let message = format!("'{BEST_OF}' above 'n' cannot be streamed: which sequences are told is known at their end.");
+        let message = format!("'{BEST_OF}' above 'n' cannot be streamed: what is told is known at the end.");
         return Err(ApiError::field(BEST_OF, message));
     }
     let tells_logprobs = options.params.logprobs.is_some();
@@ -112,7 +126,8 @@ fn best_of(fields: &mut Fields<'_>, options: &mut Options, limits: &Limits) -> R
     Ok(())
 }
 
-/// Reads the tokens of the field `prompt`: a text, tokens, or several of either. Returns also the texts, if it has texts.
+/// Reads the tokens of the field `prompt`: a text, tokens, or several of either. Returns also the texts, where they
+/// are texts.
 fn prompts(
     raw: &RawValue,
     adds_special: bool,

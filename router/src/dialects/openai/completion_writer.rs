@@ -3,7 +3,7 @@
 use super::form::{Object, Usage, finish_reason};
 use super::logprobs::{CompletionLogprobs, Logged};
 use crate::answer::{Delta, Finish, LoggedToken, Taken, Whole, Writer};
-use crate::api::{ParsedRequest, Told};
+use crate::api::ParsedRequest;
 use crate::config::ModelCard;
 use crate::dialects::Head;
 use crate::error::ApiError;
@@ -56,7 +56,7 @@ impl CompletionWriter {
             usage: options.include_usage,
             choices: usize::from(options.best.map_or(options.choices, |best| best.choices)),
             echo: options.echo.clone(),
-            prompts: (options.told == Told::TextAndTokens).then(prompts),
+            prompts: options.tells_tokens.then(prompts),
             begun: vec![false; asked.sequences()],
         }
     }

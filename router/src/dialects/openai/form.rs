@@ -5,6 +5,9 @@ use crate::dialects::Head;
 use domain::Token;
 use serde::Serialize;
 
+/// How requests are served, as answers say it: all in the same way.
+const SERVICE_TIER: &str = "default";
+
 /// An answer, or a chunk of one.
 #[derive(Serialize)]
 pub(super) struct Object<'a, C> {
@@ -31,7 +34,7 @@ impl<'a, C> Object<'a, C> {
             object,
             created: head.created,
             model: &head.model,
-            service_tier: head.service_tier,
+            service_tier: SERVICE_TIER,
             system_fingerprint: &head.fingerprint,
             choices,
             usage,
@@ -47,7 +50,7 @@ impl<'a, C> Object<'a, C> {
 
 /// What a request took.
 #[derive(Clone, Copy, Serialize)]
-pub(crate) struct Usage {
+pub(super) struct Usage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
@@ -72,7 +75,7 @@ struct PromptDetails {
 }
 
 impl Usage {
-    pub(crate) fn of(taken: Taken) -> Self {
+    pub(super) fn of(taken: Taken) -> Self {
         Self {
             prompt_tokens: taken.prompt_tokens,
             completion_tokens: taken.output_tokens,
@@ -89,7 +92,7 @@ impl Usage {
 }
 
 /// Returns `finish_reason`.
-pub(crate) fn finish_reason(finish: Finish) -> &'static str {
+pub(super) fn finish_reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop | Finish::StopString(_) => "stop",
         Finish::Length => "length",

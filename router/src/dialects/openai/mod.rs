@@ -4,10 +4,10 @@ mod chat;
 mod chat_writer;
 mod completion;
 mod completion_writer;
-pub(crate) mod form;
+mod form;
 mod logprobs;
 mod messages;
-pub(crate) mod options;
+mod options;
 mod tools;
 
 pub(crate) use chat::{Chat, conversation};

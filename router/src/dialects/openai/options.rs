@@ -1,6 +1,6 @@
 //! The fields that chats and completions share: how to sample, when to stop, what to report.
 
-use crate::api::{Fields, Limits, Options, SERVICE_TIER, Told, at_least, in_vocabulary, stop_strings, typed};
+use crate::api::{Fields, Limits, Options, at_least, in_vocabulary, stop_strings, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::{SamplingParams, Token};
@@ -15,8 +15,6 @@ const BIASES_MAX: usize = 1024;
 
 /// Longest salt of the cache, in bytes.
 const SALT_BYTES_MAX: usize = 1024;
-/// Names of how a request can be served. Another name is answered as the one that stands for what is usual.
-const SERVICE_TIERS: [&str; 4] = [SERVICE_TIER, "flex", "scale", "priority"];
 
 /// Takes the shared fields. `max_tokens` and log probabilities are spelled differently in chats and completions
 /// and come as arguments. `goes_on` and `best` are not among them: the answer begins a text, and is told as a whole.
@@ -27,20 +25,19 @@ pub(super) fn take(
     max_tokens: Option<u32>,
     logprobs: Option<u32>,
 ) -> Result<Options, ApiError> {
-    let choices = choices(fields, limits)?;
+    let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let include_usage = include_usage(fields, stream)?;
-    let params = sampling(fields, card, &card.sampling, max_tokens, logprobs)?;
+    let params = sampling(fields, card, max_tokens, logprobs)?;
     let stops = stop_strings(fields, "stop")?;
-    let seed = seed(fields)?;
+    let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
     let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
         true => SpecialTokens::Hidden,
         false => SpecialTokens::Shown,
     };
     let shows_stop = fields.flag("include_stop_str_in_output")?.unwrap_or(false);
-    let told = if fields.flag("return_token_ids")?.unwrap_or(false) { Told::TextAndTokens } else { Told::Text };
+    let tells_tokens = fields.flag("return_token_ids")?.unwrap_or(false);
     let cache_salt = cache_salt(fields)?;
-    let service_tier = service_tier(fields)?;
     take_inert(fields)?;
     refuse_extensions(fields)?;
     Ok(Options {
@@ -52,32 +49,21 @@ pub(super) fn take(
         stream,
         include_usage,
         special_tokens,
-        told,
+        tells_tokens,
         shows_stop,
         cache_salt,
-        service_tier,
         ..Options::default()
     })
 }
 
-/// Takes `n`.
-pub(crate) fn choices(fields: &mut Fields<'_>, limits: &Limits) -> Result<u16, ApiError> {
-    Ok(fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16)
-}
-
-/// Takes `seed`.
-pub(crate) fn seed(fields: &mut Fields<'_>) -> Result<Option<u64>, ApiError> {
-    Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64))
-}
-
-/// Takes how to sample; where the client does not say, by `defaults`.
-pub(crate) fn sampling(
+/// Takes how to sample; where the client does not say, the model does.
+fn sampling(
     fields: &mut Fields<'_>,
     card: &ModelCard,
-    defaults: &SamplingParams,
     max_tokens: Option<u32>,
     logprobs: Option<u32>,
 ) -> Result<SamplingParams, ApiError> {
+    let defaults = &card.sampling;
     let mut stop_tokens = stop_tokens(fields, card)?;
     if !fields.flag("ignore_eos")?.unwrap_or(false) {
         stop_tokens.extend_from_slice(&card.eos);
@@ -108,7 +94,7 @@ pub(crate) fn sampling(
 }
 
 /// Takes `cache_salt`.
-pub(crate) fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
+fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
     const SALT: &str = "cache_salt";
     match fields.string(SALT)? {
         Some(salt) if salt.is_empty() || salt.len() > SALT_BYTES_MAX => {
@@ -117,12 +103,6 @@ pub(crate) fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiE
         }
         salt => Ok(salt),
     }
-}
-
-/// Takes `service_tier`. Returns it as the answer says it: all requests are served in the same way.
-fn service_tier(fields: &mut Fields<'_>) -> Result<&'static str, ApiError> {
-    let asked = fields.string("service_tier")?;
-    Ok(SERVICE_TIERS.into_iter().find(|&tier| Some(tier) == asked.as_deref()).unwrap_or(SERVICE_TIER))
 }
 
 /// Refuses what users of vLLM know and this service does not, except in the values that ask for nothing.
@@ -141,7 +121,7 @@ fn refuse_extensions(fields: &mut Fields<'_>) -> Result<(), ApiError> {
 /// answer does not depend on them.
 fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     let words =
-        ["user", "safety_identifier", "verbosity", "prompt_cache_key", "prompt_cache_retention"];
+        ["user", "safety_identifier", "service_tier", "verbosity", "prompt_cache_key", "prompt_cache_retention"];
     for field in words {
         fields.string(field)?;
     }
@@ -150,7 +130,7 @@ fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     metadata.transpose().map(|_| ())
 }
 
-pub(crate) fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
+fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
     const FIELD: &str = "stream_options";
     let Some(raw) = fields.raw(FIELD) else { return Ok(false) };
     if !stream {
