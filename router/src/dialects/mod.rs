@@ -4,6 +4,7 @@
 //! A dialect is a file with a [`Dialect`] and a [`Writer`], and its line in [`ALL`].
 
 pub(crate) mod anthropic;
+pub(crate) mod ollama;
 pub(crate) mod openai;
 mod prefix;
 mod tokens;
@@ -20,7 +21,8 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 3] = [&openai::Chat, &openai::Completion, &anthropic::Messages];
+pub(crate) const ALL: [&dyn Dialect; 5] =
+    [&openai::Chat, &openai::Completion, &anthropic::Messages, &ollama::Chat, &ollama::Generate];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;

@@ -11,6 +11,7 @@ mod keys;
 mod lifecycle;
 mod manners;
 mod messages;
+mod ollama;
 mod operators;
 mod refusals;
 mod strangers;

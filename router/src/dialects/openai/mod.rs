@@ -13,7 +13,7 @@ mod tools;
 pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
 pub(crate) use messages::MESSAGES;
-pub(crate) use tools::schema;
+pub(crate) use tools::{TOOLS, schema, tools};
 
 use crate::error::ApiError;
 use axum::response::{IntoResponse, Response};

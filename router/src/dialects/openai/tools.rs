@@ -1,6 +1,6 @@
 //! The tools of a chat, and how much the model is to think.
 
-use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_thinking, sort, typed};
+use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_effort, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use serde_json::value::RawValue;
@@ -9,13 +9,25 @@ use serde_json::{Map, Value, json};
 /// How much a model can be told to think.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// The field that holds the tools.
+pub(crate) const TOOLS: &str = "tools";
+
 /// Takes what says which tools the model may call. Gives them to the template by `variables`.
 pub(super) fn take(
     fields: &mut Fields<'_>,
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<Output, ApiError> {
-    const TOOLS: &str = "tools";
+    let tools = tools(fields)?;
+    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
+    if !may_call(fields, !tools.is_empty())? {
+        return Ok(Output::default());
+    }
+    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+}
+
+/// Takes the tools.
+pub(crate) fn tools(fields: &mut Fields<'_>) -> Result<Vec<Tool>, ApiError> {
     let tools = match fields.raw(TOOLS) {
         Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
             let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
@@ -24,13 +36,7 @@ pub(super) fn take(
         Some(raw) => typed::<Vec<&RawValue>>(raw, TOOLS, "an array of tools")?,
         None => Vec::new(),
     };
-    let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
-    let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
-    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    if !may_call(fields, !tools.is_empty())? {
-        return Ok(Output::default());
-    }
-    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+    tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]"))).collect()
 }
 
 /// Takes `tool_choice`: whether the model may call tools. That it has to is not promised yet.
@@ -87,12 +93,5 @@ pub(super) fn effort(
         let message = format!("'{EFFORT}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
         return Err(ApiError::field(EFFORT, message));
     }
-    let switches = set_thinking(variables, effort != "none", card);
-    if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
-        variables.entry(EFFORT).or_insert(Value::from(effort));
-    } else if !switches {
-        let message = format!("'{EFFORT}': the chat template of '{}' does not ask how much to think.", card.name);
-        return Err(ApiError::unsupported(EFFORT, message));
-    }
-    Ok(())
+    set_effort(EFFORT, &effort, variables, card)
 }
