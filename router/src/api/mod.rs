@@ -14,6 +14,6 @@ mod tools;
 pub(crate) use conversation::Conversation;
 pub(crate) use fields::{Fields, sort, typed};
 pub(crate) use limits::Limits;
-pub(crate) use options::{Options, Output, at_least, in_vocabulary, model, stop_strings, text};
+pub(crate) use options::{Best, Options, Output, at_least, in_vocabulary, model, stop_strings, text};
 pub(crate) use request::{ParsedRequest, Prompt};
-pub(crate) use tools::{TOOLS_BYTES_MAX, Tool, call_id, earlier_call, offer, set_thinking, think};
+pub(crate) use tools::{TOOLS_BYTES_MAX, Tool, call_id, earlier_call, offer, set_effort, switch_thinking, think};

@@ -4,6 +4,7 @@
 //! A dialect is a file with a [`Dialect`] and a [`Writer`], and its line in [`ALL`].
 
 pub(crate) mod anthropic;
+pub(crate) mod ollama;
 pub(crate) mod openai;
 mod prefix;
 mod tokens;
@@ -20,8 +21,14 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 4] =
-    [&openai::Chat, &openai::Completion, &openai::Responses, &anthropic::Messages];
+pub(crate) const ALL: [&dyn Dialect; 6] = [
+    &openai::Chat,
+    &openai::Completion,
+    &openai::Responses,
+    &anthropic::Messages,
+    &ollama::Chat,
+    &ollama::Generate,
+];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;
@@ -32,6 +39,16 @@ const QUICK_TOKENS_BYTES_MAX: usize = 128 << 10;
 pub(crate) trait Dialect: Debug + Send + Sync {
     /// Returns the path of its requests.
     fn path(&self) -> &'static str;
+
+    /// Returns what the paths begin with whose errors have its form.
+    fn realm(&self) -> &'static str {
+        self.path()
+    }
+
+    /// Returns the media type of its streams.
+    fn stream_type(&self) -> &'static str {
+        "text/event-stream; charset=utf-8"
+    }
 
     /// Returns what it does, in the words of OpenTelemetry.
     fn operation(&self) -> &'static str;
@@ -52,8 +69,8 @@ pub(crate) trait Dialect: Debug + Send + Sync {
         false
     }
 
-    /// Reads the prompts, in tokens, and the options from the fields of a body. Takes time with their length. Errors:
-    /// what the client has to fix.
+    /// Reads the prompts, in tokens, and the options from the fields of a body. No prompt: there is nothing to compute,
+    /// and the answer is told whole, of no sequence. Takes time with their length. Errors: what the client has to fix.
     fn parse(
         &self,
         fields: Fields<'_>,
@@ -79,11 +96,13 @@ pub(crate) struct Head {
     pub(crate) created: u64,
     /// Name of the model.
     pub(crate) model: String,
+    /// What tells the weights and the service that made the answer from others.
+    pub(crate) fingerprint: String,
 }
 
 /// Answers `error` to `request`, which asked for `path`, as the dialect does to which the path belongs.
 pub(crate) fn refuse(path: &str, error: &ApiError, request: RequestId) -> Response {
-    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.path())).unwrap_or(&openai::Chat);
+    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.realm())).unwrap_or(&openai::Chat);
     error.response(dialect.error(error, request))
 }
 

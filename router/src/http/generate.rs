@@ -9,7 +9,7 @@ use super::connections::{Admitted, Connection};
 use super::places::Place;
 use super::responses::{self, Making};
 use crate::access::Access;
-use crate::answer::{Run, Waiting, events, whole};
+use crate::answer::{Run, Taken, Waiting, Writer, events, whole};
 use crate::api::{Limits, ParsedRequest};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
@@ -22,12 +22,13 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use domain::RequestId;
 use domain::session::Served;
+use domain::{RequestId, salted_tenant};
 use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
+use telemetry::metrics::Outcome;
 use threads::Doing;
 
 /// Answers a request in `dialect`. The answer tells what is left to the request's key.
@@ -74,24 +75,25 @@ async fn answer(
     let accepted = accept(app, dialect, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
     let making = accepted.making.clone();
+    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
+    let writer = writer(app, dialect, &accepted, access.id());
+    if accepted.ask.prompts.is_empty() {
+        metrics::requests(Outcome::Stop).increment(1);
+        return Ok(json(writer.whole(&[], Taken::default())));
+    }
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
-    let request = access.id();
-    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
-    let id = dialect.answer_id(request);
-    let head = Head { request, id, created: unix_seconds(), model: app.card.name.clone() };
-    let writer = dialect.writer(head, &ask, &app.card);
     if !ask.options.stream {
-        let json = whole(run, &*writer).await?;
+        let body = whole(run, &*writer, ask.options.best).await?;
         if let Some(making) = &making {
             making.keep(app).await;
         }
-        return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
+        return Ok(json(body));
     }
     run.placed().await?;
     let events = events(run, writer, app.config.keepalive);
     let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (CONTENT_TYPE, HeaderValue::from_static(dialect.stream_type())),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     let body = match making {
@@ -99,6 +101,30 @@ async fn answer(
         None => Body::from_stream(events),
     };
     Ok((headers, body).into_response())
+}
+
+/// Returns what writes the answer to a request.
+fn writer(app: &App, dialect: &dyn Dialect, accepted: &Accepted, request: RequestId) -> Box<dyn Writer> {
+    let Accepted { ask, served, .. } = accepted;
+    let head = Head {
+        request,
+        id: dialect.answer_id(request),
+        created: unix_seconds(),
+        model: app.card.name.clone(),
+        fingerprint: fingerprint(served),
+    };
+    dialect.writer(head, ask, &app.card)
+}
+
+/// Returns what tells an answer's weights and its service from others.
+fn fingerprint(served: &Served) -> String {
+    let [a, b, c, d, e, ..] = served.weights;
+    format!("fp_{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}_{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Returns an answer in one piece.
+fn json(body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
 /// A request that the brain may have.
@@ -200,7 +226,11 @@ async fn submit(
 ) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
     let Accepted { ask, mut places, admitted, served, admission, making: _ } = accepted;
     let (name, arrived) = (access.id(), access.arrived());
-    let scope = served.scope(admission.tenant(), None);
+    let tenant = match &ask.options.cache_salt {
+        Some(salt) => salted_tenant(admission.tenant(), salt),
+        None => admission.tenant().to_owned(),
+    };
+    let scope = served.scope(&tenant, None);
     access.reaches(Stage::Submitted);
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
@@ -208,8 +238,8 @@ async fn submit(
     let streams = app.config.stream_buffer.saturating_mul(prompts * usize::from(choices));
     let buffer = if ask.options.stream { streams.min(ask.updates_max()) } else { ask.updates_max() };
     let (updates, receiver) = Updates::new(buffer, prompts);
-    let (ids, notes, _access) = (Vec::with_capacity(prompts), app.notes.clone(), access.clone());
-    let mut waiting = Waiting { ids, updates: receiver, notes, _access };
+    let (ids, notes, access_held) = (Vec::with_capacity(prompts), app.notes.clone(), access.clone());
+    let mut waiting = Waiting { ids, updates: receiver, notes, access: access_held };
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
@@ -234,7 +264,7 @@ async fn submit(
             params: prompt.params.clone(),
             seed,
             deadline: deadline.saturating_sub(app.clock.now().since(arrived)),
-            tenant: admission.tenant().to_owned(),
+            tenant: tenant.clone(),
             // No client can name one yet.
             adapter: None,
         });

@@ -8,6 +8,7 @@ mod cors;
 mod generate;
 mod identify;
 mod lenient;
+mod models;
 mod ops;
 mod pages;
 mod patient;

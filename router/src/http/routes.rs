@@ -5,7 +5,7 @@ use super::cors::cors;
 use super::generate::generate;
 use super::identify::identify;
 use super::shrink::shrink;
-use super::{ops, pages, prompts, responses};
+use super::{models, ops, pages, prompts, responses};
 use crate::brain::Phase;
 use crate::dialects::{self, Dialect, openai};
 use crate::error::ApiError;
@@ -29,7 +29,8 @@ const GRPC_UNIMPLEMENTED: (&str, &str) = ("grpc-status", "12");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let api = responses::with(prompts::with(dialects::ALL.into_iter().fold(Router::new(), with)))
+    let prompts = prompts::with(dialects::ALL.into_iter().fold(Router::new(), with));
+    let api = responses::with(models::with(prompts))
         .route("/v1/models", get(models))
         // A model's name may have slashes, as those of hubs do.
         .route("/v1/models/{*name}", get(model))
@@ -93,7 +94,7 @@ fn probes() -> Router<Arc<App>> {
 /// Describes the model as OpenAI does. If a worker was up, it has the longest context, and whether the devices of all
 /// workers are batch-invariant.
 fn describe(app: &App) -> Value {
-    let served = app.service.borrow().map(|service| service.served);
+    let served = app.served();
     json!({
         "id": app.card.name,
         "object": "model",

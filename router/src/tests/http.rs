@@ -160,6 +160,15 @@ impl Http {
         events
     }
 
+    /// The rest of a chunked body.
+    pub(super) async fn chunks(&mut self) -> String {
+        let mut body = std::mem::take(&mut self.text);
+        while let Some(chunk) = self.chunk().await {
+            body.extend(chunk);
+        }
+        String::from_utf8(body).expect("UTF-8")
+    }
+
     pub(super) async fn answer(&mut self) -> (Head, Vec<u8>) {
         let head = self.head().await;
         let length = head.header("content-length").and_then(|length| length.parse().ok()).expect("a length");

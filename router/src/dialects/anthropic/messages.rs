@@ -50,14 +50,13 @@ impl Dialect for Messages {
         let options = Options {
             params,
             max_tokens: Some(max_tokens),
-            choices: 1,
             stops,
-            seed: None,
             stream,
             include_usage: true,
             special_tokens,
             output: Some(prompt.output),
             goes_on: prompt.goes_on,
+            ..Options::default()
         };
         Ok((vec![prompt.tokens], options))
     }

@@ -2,7 +2,7 @@
 
 use super::blocks::{cache_control, message, text};
 use super::tools;
-use crate::api::{Conversation, Fields, Output, model, set_thinking, typed};
+use crate::api::{Conversation, Fields, Output, model, switch_thinking, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
@@ -84,13 +84,7 @@ fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &
     };
     thinking.neutral("display", &[json!("summarized")])?;
     thinking.finish()?;
-    let switches = set_thinking(variables, thinks, card);
-    // A model that always thinks does what is asked, and one that never does, too.
-    if switches || thinks == card.forms.has_reasoning() || !thinks {
-        return Ok(());
-    }
-    let message = format!("'{THINKING}': the chat template of '{}' shows no reasoning.", card.name);
-    Err(ApiError::unsupported(THINKING, message))
+    switch_thinking(THINKING, thinks, variables, card)
 }
 
 /// Takes `output_config`: how much effort the answer is worth. A model whose template does not ask gives what it gives.

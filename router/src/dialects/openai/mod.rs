@@ -3,6 +3,7 @@
 mod chat;
 mod chat_writer;
 mod completion;
+mod completion_writer;
 mod form;
 mod logprobs;
 mod messages;
@@ -14,7 +15,7 @@ pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
 pub(crate) use messages::MESSAGES;
 pub(crate) use responses::{Responses, Turn, check_include};
-pub(crate) use tools::schema;
+pub(crate) use tools::{TOOLS, schema, tools};
 
 use crate::error::ApiError;
 use axum::response::{IntoResponse, Response};

@@ -1,6 +1,6 @@
 //! The tools of a chat, and how much the model is to think.
 
-use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_thinking, sort, typed};
+use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_effort, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use serde_json::value::RawValue;
@@ -11,13 +11,25 @@ const EFFORT: &str = "reasoning_effort";
 /// How much a model can be told to think.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
+/// The field that holds the tools.
+pub(crate) const TOOLS: &str = "tools";
+
 /// Takes what says which tools the model may call. Gives them to the template by `variables`.
 pub(super) fn take(
     fields: &mut Fields<'_>,
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<Output, ApiError> {
-    const TOOLS: &str = "tools";
+    let tools = tools(fields)?;
+    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
+    if !may_call(fields, !tools.is_empty())? {
+        return Ok(Output::default());
+    }
+    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+}
+
+/// Takes the tools.
+pub(crate) fn tools(fields: &mut Fields<'_>) -> Result<Vec<Tool>, ApiError> {
     let tools = match fields.raw(TOOLS) {
         Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
             let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
@@ -26,13 +38,7 @@ pub(super) fn take(
         Some(raw) => typed::<Vec<&RawValue>>(raw, TOOLS, "an array of tools")?,
         None => Vec::new(),
     };
-    let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
-    let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
-    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    if !may_call(fields, !tools.is_empty())? {
-        return Ok(Output::default());
-    }
-    Ok(Output { one_call, ..offer(tools, TOOLS, variables, card)? })
+    tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]"))).collect()
 }
 
 /// Takes `tool_choice`: whether the model may call tools. That it has to is not promised yet.
@@ -84,11 +90,11 @@ pub(super) fn effort(
     card: &ModelCard,
 ) -> Result<(), ApiError> {
     let Some(effort) = fields.string(EFFORT)? else { return Ok(()) };
-    set_effort(&effort, EFFORT, variables, card)
+    checked_effort(&effort, EFFORT, variables, card)
 }
 
-/// Tells the template how much the model is to think. `field` has `effort`.
-pub(super) fn set_effort(
+/// Tells the template how much the model is to think, where `effort`, which `field` has, is a word that says it.
+pub(super) fn checked_effort(
     effort: &str,
     field: &str,
     variables: &mut Map<String, Value>,
@@ -98,12 +104,5 @@ pub(super) fn set_effort(
         let message = format!("'{field}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
         return Err(ApiError::field(field, message));
     }
-    let switches = set_thinking(variables, effort != "none", card);
-    if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
-        variables.entry(EFFORT).or_insert(Value::from(effort));
-    } else if !switches {
-        let message = format!("'{field}': the chat template of '{}' does not ask how much to think.", card.name);
-        return Err(ApiError::unsupported(field, message));
-    }
-    Ok(())
+    set_effort(field, effort, variables, card)
 }

@@ -3,7 +3,7 @@
 use super::tools;
 use crate::api::{Fields, Options, at_least, typed};
 use crate::config::ModelCard;
-use crate::dialects::openai::tools::set_effort;
+use crate::dialects::openai::tools::checked_effort;
 use crate::error::ApiError;
 use domain::SamplingParams;
 use engine::text::SpecialTokens;
@@ -77,14 +77,11 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard, has_store: bool) -
     let options = Options {
         params,
         max_tokens,
-        choices: 1,
-        stops: Vec::new(),
-        seed: None,
         stream,
         include_usage: true,
         special_tokens,
         output: Some(output),
-        goes_on: false,
+        ..Options::default()
     };
     Ok(Taken { options, instructions, truncates: truncation == "auto", variables, told, is_kept })
 }
@@ -169,7 +166,7 @@ fn reasoning(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: 
         inner.finish()?;
     }
     if let Some(effort) = &effort {
-        set_effort(effort, "reasoning.effort", variables, card)?;
+        checked_effort(effort, "reasoning.effort", variables, card)?;
     }
     Ok(json!({ "effort": effort, "summary": null }))
 }
