@@ -7,6 +7,7 @@ pub(crate) mod anthropic;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod prefix;
+mod time;
 mod tokens;
 
 pub(crate) use prefix::prefix;
@@ -21,14 +22,8 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 6] = [
-    &openai::Chat,
-    &openai::Completion,
-    &openai::Responses,
-    &anthropic::Messages,
-    &ollama::Chat,
-    &ollama::Generate,
-];
+pub(crate) const ALL: [&dyn Dialect; 6] =
+    [&openai::Chat, &openai::Completion, &openai::Responses, &anthropic::Messages, &ollama::Chat, &ollama::Generate];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;

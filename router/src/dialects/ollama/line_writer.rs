@@ -1,11 +1,11 @@
 //! The answer to a chat or a completion: a line of JSON for each piece, or one object.
 
-use super::time::rfc3339;
 use crate::answer::{Delta, Finish, Taken, Whole, Writer};
 use crate::api::call_id;
 use crate::clock::unix_now_ns;
 use crate::config::ModelCard;
 use crate::dialects::Head;
+use crate::dialects::time::rfc3339;
 use crate::error::ApiError;
 use crate::output::Part;
 use bytes::{BufMut, BytesMut};

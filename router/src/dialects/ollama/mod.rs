@@ -6,7 +6,6 @@ mod generate;
 mod line_writer;
 mod messages;
 mod models;
-mod time;
 
 pub(crate) use chat::Chat;
 pub(crate) use generate::Generate;

@@ -1,9 +1,9 @@
 //! What clients of this API ask about the model, and what they are told.
 
 use super::fields::model;
-use super::time::rfc3339_of_seconds;
 use crate::api::Fields;
 use crate::config::ModelCard;
+use crate::dialects::time::rfc3339_of_seconds;
 use crate::error::ApiError;
 use domain::session::Served;
 use serde_json::{Map, Value, json};

@@ -1,9 +1,9 @@
 //! From bodies to prompts and options, and the times of answers.
 
-use super::time::rfc3339;
 use super::{Chat, Generate, show};
 use crate::ModelCard;
 use crate::api::{Limits, ParsedRequest};
+use crate::dialects::time::rfc3339;
 use crate::dialects::{Dialect, ask, openai};
 use crate::error::ApiError;
 use crate::output::OutputForms;

@@ -301,8 +301,8 @@ impl Writer for TurnWriter {
     fn whole(&self, sequences: &[Whole], taken: Taken) -> Vec<u8> {
         let mut out = BytesMut::new();
         let mut writer = self.clone();
-        let Whole { parts, logprobs, finish } = &sequences[0];
-        writer.delta(0, &Delta { parts: parts.clone(), logprobs: logprobs.clone() }, &mut out);
+        let Whole { parts, logprobs, finish, .. } = &sequences[0];
+        writer.delta(0, &Delta { parts: parts.clone(), logprobs: logprobs.clone(), tokens: Vec::new() }, &mut out);
         writer.finish(0, *finish, &mut out);
         serde_json::to_vec(&writer.ended(taken)).expect("an answer has string keys")
     }

@@ -1,4 +1,4 @@
-//! Times as this API writes them.
+//! Times as RFC 3339 writes them.
 
 use engine::text::civil;
 
