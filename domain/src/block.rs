@@ -67,7 +67,7 @@ pub struct ScopeParts<'a> {
 const SALT: char = '\u{1f}';
 
 /// Returns the name of a tenant with a salt of its client. It stands for the same tenant, and blocks are shared only
-/// where the salts are equal, too. Who reads the name does not learn the salt.
+/// where the salts are equal, too. The name does not give the salt away.
 pub fn salted_tenant(tenant: &str, salt: &str) -> String {
     let digest = blake3::Hasher::new_derive_key("baton 2026 cache salt v1").update(salt.as_bytes()).finalize();
     format!("{tenant}{SALT}{}", digest.to_hex())

@@ -91,7 +91,7 @@ fn wrong_fields_are_refused_by_name() {
         (COMPLETION, complete(json!({ "prompt": vec!["a"; 65] })), 400, json!("prompt")),
         (COMPLETION, complete(json!({ "prompt": long })), 400, json!("prompt")),
         (COMPLETION, complete(json!({ "logprobs": 6 })), 400, json!("logprobs")),
-        (COMPLETION, complete(json!({ "echo": true })), 400, json!("echo")),
+        (COMPLETION, complete(json!({ "echo": "yes" })), 400, json!("echo")),
         (COMPLETION, complete(json!({ "messages": [] })), 400, json!("messages")),
     ];
     Victim::new(&[]).survives(|server| {

@@ -188,7 +188,7 @@ def handoff(host, report):
     """Hands prompts from one process to another over `nvlink`, and reads how fast."""
     model = random_model(host, "llama", shape_name(host))
     tokens, rounds = (200, 2) if host.tiny else (HANDED_TOKENS, HANDED)
-    secret = {"BATON_CLUSTER__SECRET": "tests of a card"}
+    secret = {"BATON_CLUSTER__SECRET": "a secret of the tests of a card"}
     pool = "16MiB" if host.tiny else "20GiB"
     common = ["--model", model, "--device", "cuda", "--set", f"kv.device_bytes={pool}", "--set", "transport.require=nvlink"]
     places = {role: free_address() for role in ("prefill", "decode")}
@@ -254,7 +254,7 @@ def sizes(host):
 def tiers(host, report):
     """Reads prompts back from the pinned host tier, beside computing them again."""
     model = random_model(host, "llama", shape_name(host))
-    lengths = [64, 128] if host.tiny else LONG_PROMPTS
+    lengths = [512] if host.tiny else LONG_PROMPTS
     path = host.report_path("tiers.json")
     failures = []
     # The shortest come first, each with its own run: what was measured stays when time is over.

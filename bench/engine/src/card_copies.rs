@@ -62,7 +62,7 @@ fn timed(copy: impl FnOnce() -> Result<kv_memory::Copied, CopyError>) -> Result<
     Ok((copied.frame, now().duration_since(began).as_secs_f64()))
 }
 
-/// What one layer has of a block.
+/// Returns what one layer has of a block.
 fn part() -> KvPart {
     let groups = vec![KvGroup { layers: vec![0], kind: KvKind::of_heads(8, 128), window: None }];
     KvLayout::whole(ModelLayout { block_tokens: 16, dtype: Dtype::Bf16, encoding: Encoding::Exact, groups }).part(0)

@@ -29,8 +29,8 @@ impl Status<'_> {
     }
 }
 
-/// Returns a response. `told`: the fields of the request that it repeats. `completed_at`: where it is complete, in seconds since the Unix epoch. `taken`: where it is
-/// over.
+/// Returns a response. `told`: the fields of the request that it repeats. `completed_at`: where it is complete, in
+/// seconds since the Unix epoch. `taken`: where it is over.
 pub(super) fn response(
     head: &Head,
     told: &Map<String, Value>,
