@@ -9,7 +9,7 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 BINARY = $(RELEASE)/baton
 
 .DEFAULT_GOAL := help
-.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon cuda-emulator test-cuda test-cuda-gate fix-cuda-gate fix-cuda-launches test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
+.PHONY: help serve build build-tests test test-unit test-e2e test-etcd test-kills test-sim test-doc test-rdma test-neon cuda-emulator test-cuda test-cuda-gate test-gpu fix-cuda-gate fix-cuda-launches test-conformance test-kubernetes test-console test-fuzz bench-kernels bench-threads bench-placement soak soak-fuzz soak-miri soak-sim check check-format check-tidy check-lints check-deps fix ready
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ build-tests: ## build all tests, and the binary that they start, with what tests
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --no-run
 
-test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-cuda test-cuda-gate test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
+test: test-unit test-fuzz test-e2e test-etcd test-kills test-sim test-doc test-rdma test-cuda test-cuda-gate test-gpu test-conformance test-kubernetes test-console ## install what tests need, and run everything that needs no GPU
 
 test-unit: ## unit, property, reference and whole-path tests
 	@scripts/install-tools build nextest python model
@@ -82,6 +82,11 @@ test-cuda: cuda-emulator ## the emulator of CUDA itself; the kernels and the dev
 	$(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/)'
 	SIMT_CHECK=1 SIMT_ORDER=random SIMT_SEED=$(or $(SEED),7) $(TEST_CUDA) $(CUDA_FAULTS) -E 'test(/^faults::/) or test(=steps_in_flight_sample_what_single_steps_do)'
 
+test-gpu: cuda-emulator ## try what a host with a card runs (tests/gpu/run), on the emulator and with small sizes
+	@scripts/install-tools build
+	$(CARGO) xtask gpu --unpacked
+	LD_LIBRARY_PATH=$(abspath $(SIMT))/lib tests/gpu/run --tiny --pack $(or $(CARGO_TARGET_DIR),target)/gpu
+
 fix-cuda-launches: cuda-emulator ## write the table of what steps launch
 	@scripts/install-tools build nextest
 	WRITE_TABLE=1 $(TEST_CUDA) -E 'package(tests-cuda) and test(launches::)'
@@ -118,8 +123,8 @@ test-doc: ## the examples in the documentation
 	@scripts/install-tools build
 	$(CARGO) test --locked --release --workspace --doc --quiet
 
-test-conformance: build-tests ## real clients against the binary
-	@scripts/install-tools python
+test-conformance: build-tests ## real clients, and each of the examples, against the binary
+	@scripts/install-tools python model
 	tests/conformance/run.sh $(BINARY)
 
 test-kubernetes: build-tests ## the Helm chart, its rendered presets and the container's root file system, against tools and the binary; the last takes root

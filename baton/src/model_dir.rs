@@ -99,6 +99,11 @@ pub(crate) fn digest_cache() -> Option<PathBuf> {
     std::env::home_dir().map(|home| home.join(".cache/baton/digests.json"))
 }
 
+/// Returns where responses are kept if no other place is set; `None` without a home directory.
+pub(crate) fn response_folder() -> Option<PathBuf> {
+    std::env::home_dir().map(|home| home.join(".cache/baton/responses"))
+}
+
 /// Returns where compiled kernels of cards are kept, so that no start compiles them once more; `None` without a home
 /// directory.
 pub(crate) fn kernel_cache() -> Option<PathBuf> {

@@ -9,6 +9,7 @@ mod model_card;
 mod operated;
 mod ops;
 mod reload;
+mod responses;
 mod role_name;
 mod router;
 mod running;

@@ -58,8 +58,19 @@ pub struct ScopeParts<'a> {
     pub layout: u64,
     /// What the blocks are computed with. `None`: the model alone.
     pub adapter: Option<&'a Adapter>,
-    /// Tenant scope, set by the server and never taken from the client as is; empty when tenants share.
+    /// Tenant scope, set by the server and never taken from the client as is; empty when tenants share. It may have a
+    /// salt: [`salted_tenant`].
     pub tenant: &'a str,
+}
+
+/// Between the name of a tenant and the digest of a salt.
+const SALT: char = '\u{1f}';
+
+/// Returns the name of a tenant with a salt of its client. It stands for the same tenant, and blocks are shared only
+/// where the salts are equal, too. The name does not give the salt away.
+pub fn salted_tenant(tenant: &str, salt: &str) -> String {
+    let digest = blake3::Hasher::new_derive_key("baton 2026 cache salt v1").update(salt.as_bytes()).finalize();
+    format!("{tenant}{SALT}{}", digest.to_hex())
 }
 
 /// Whose blocks are counted together: a digest of the tenant's name, short enough to be noted with every record.
@@ -71,8 +82,9 @@ impl Tenant {
     /// The tenant of blocks whose tenant is not known.
     pub const UNKNOWN: Self = Self(0);
 
-    /// Returns the tenant of this name. The empty name stands for all clients that share.
+    /// Returns the tenant of this name, with or without a salt. The empty name stands for all clients that share.
     pub fn named(name: &str) -> Self {
+        let name = name.rsplit_once(SALT).map_or(name, |(name, _)| name);
         let digest = blake3::derive_key("baton 2026 tenant v1", name.as_bytes());
         let number = u32::from_le_bytes([digest[0], digest[1], digest[2], digest[3]]);
         Self(number.max(1))
@@ -134,3 +146,6 @@ impl Scope {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ mod trace;
 mod versions;
 
 pub use adapter::Adapter;
-pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant};
+pub use block::{BlockHash, BlockLink, BlockRef, Scope, ScopeParts, Tenant, salted_tenant};
 pub use by_identity::{ByIdentity, IdentityHasher};
 pub use claim::Claim;
 pub use dtype::Dtype;

@@ -2,10 +2,10 @@
 //!
 //! A [`Grammar`] is compiled for the tokens of a model, and a [`Guide`] follows it along the tokens of one output. What
 //! a guide says is a function of the grammar and of these tokens alone. So it is no state that moves with a sequence:
-//! whoever has the tokens makes the same guide of them.
+//! the same tokens give the same guide.
 //!
-//! The library is `llguidance`. Its costs are bounded by the constants here: a grammar beyond them is refused when it is
-//! compiled, and an output that needs more fails alone.
+//! The library is `llguidance`. Its costs are bounded by the constants here: a grammar beyond them is refused when it
+//! is compiled, and an output that needs more fails alone.
 //!
 //! What is deliberately absent: forms of grammars that APIs have (the router's), and sampling (`sampling`).
 
@@ -65,7 +65,7 @@ struct Compiled {
 
 /// The tokens of a model, as the library looks for them.
 struct Tokens {
-    factory: Result<ParserFactory, String>,
+    factory: Result<ParserFactory, GrammarError>,
 }
 
 /// A grammar that was compiled for the tokens of a model.
@@ -118,7 +118,7 @@ impl Grammars {
 
     fn make(&self, grammar: &Grammar) -> Result<CompiledGrammar, GrammarError> {
         let tokens = &*self.tokens;
-        let factory = tokens.factory.as_ref().map_err(|reason| GrammarError(reason.clone()))?;
+        let factory = tokens.factory.as_ref().map_err(GrammarError::clone)?;
         let make = || factory.create_parser(TopLevelGrammar::from_lark(grammar.text().to_owned()));
         let parser = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(COMPILE_STACK_BYTES);
@@ -218,7 +218,7 @@ impl Tokens {
             };
             factory
         });
-        Self { factory: factory.map_err(|error| format!("{error:#}")) }
+        Self { factory: factory.map_err(|error| GrammarError(format!("{error:#}"))) }
     }
 }
 

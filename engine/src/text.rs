@@ -15,6 +15,7 @@ pub use config::TextConfigError;
 pub use detokenizer::{Detokenizer, SpecialTokens};
 pub use prompt::{PromptError, WrittenSpecials, encode_chat};
 pub use stop::{StopStrings, Watched};
+pub use template::strftime::civil;
 pub use template::{ChatTemplate, InvalidTemplate, PromptEnd, TemplateError};
 pub use token_bytes::DecoderError;
 pub use tokenizer::{InvalidTokenizer, Tokenizer, TokenizerError};

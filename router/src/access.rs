@@ -78,6 +78,11 @@ impl Access {
         self.client.as_ref().map(|name| &*name.0)
     }
 
+    /// Returns the time since the request arrived.
+    pub(crate) fn age(&self) -> Duration {
+        self.clock.now().since(self.arrived)
+    }
+
     /// Returns when the request arrived.
     pub(crate) fn arrived(&self) -> Time {
         self.arrived
@@ -155,7 +160,7 @@ impl Access {
             model = self.model,
             path = self.dialect.path(),
             status,
-            outcome = outcome(prompts, *refused).name(),
+            outcome = outcome(prompts, *refused, *status).name(),
             code = refused.and_then(|(_, code)| code),
             prompt_tokens = prompts.iter().map(|record| u64::from(record.prompt_tokens)).sum::<u64>(),
             cached_tokens = usages().map(|usage| u64::from(usage.cached_tokens)).sum::<u64>(),
@@ -181,7 +186,7 @@ impl Access {
             arrived: self.arrived,
             ended: self.clock.now(),
             status: *status,
-            outcome: outcome(prompts, *refused),
+            outcome: outcome(prompts, *refused, *status),
             code: refused.and_then(|(_, code)| code),
             prompts,
         };
@@ -190,11 +195,15 @@ impl Access {
 }
 
 /// Returns how the request ended: as the first of its prompts that did not end regularly, if there is one. A request
-/// without a prompt was refused, or its client hung up before.
-fn outcome(prompts: &[Arc<Record>], refused: Option<(Outcome, Option<&str>)>) -> Outcome {
+/// without a prompt was refused, asked for nothing and has an answer, or its client hung up before.
+fn outcome(prompts: &[Arc<Record>], refused: Option<(Outcome, Option<&str>)>, status: Option<u16>) -> Outcome {
     let all = || prompts.iter().filter_map(|record| record.outcome);
     let irregular = all().find(|outcome| !matches!(outcome, Outcome::Stop | Outcome::Length));
-    irregular.or(all().next()).or(refused.map(|(outcome, _)| outcome)).unwrap_or(Outcome::Client)
+    let without = match status {
+        Some(200) => Outcome::Stop,
+        _ => Outcome::Client,
+    };
+    irregular.or(all().next()).or(refused.map(|(outcome, _)| outcome)).unwrap_or(without)
 }
 
 /// Returns milliseconds with three decimals.

@@ -42,6 +42,11 @@ pub(crate) fn unix_seconds() -> u64 {
     std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
+/// Returns the nanoseconds since the Unix epoch, for times that are told by the nanosecond.
+pub(crate) fn unix_now_ns() -> u64 {
+    telemetry::traces::unix_ns()
+}
+
 /// Draws ids and seeds: a counter, hashed under a key that the operating system drew.
 #[derive(Debug)]
 pub(crate) struct Draw {

@@ -7,6 +7,7 @@ use domain::{SamplingParams, Token};
 use engine::grammar::Grammars;
 use engine::text::{ChatTemplate, Tokenizer, WrittenSpecials};
 use keys::Keys;
+use object_store::ObjectStore;
 use placement::{PlacementConfig, PlacementLimits};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub struct RouterConfig {
     pub metrics_on_api: bool,
     /// Whether metrics also have the names of the InferencePool's model-server protocol.
     pub vllm_aliases: bool,
+    /// Where responses are kept. `None`: nowhere; clients that ask for it get 400.
+    pub responses: Option<ResponsesConfig>,
     /// Whether clients of the API get a page to chat with the model.
     pub chat_page: bool,
     /// Updates (tokens, ends of choices) that wait for the client of a stream, for each of its sequences. Above:
@@ -54,6 +57,19 @@ pub struct RouterConfig {
     /// What the brain decides by. Its `block_tokens` and `token_bytes` are replaced by what the workers serve, and what
     /// may change by `limits`.
     pub placement: PlacementConfig,
+}
+
+/// Where responses are kept, and how many.
+#[derive(Clone, Debug)]
+pub struct ResponsesConfig {
+    /// Where they are kept.
+    pub store: Arc<dyn ObjectStore>,
+    /// The store in words, for errors.
+    pub place: String,
+    /// Bytes of all of them. Above: the oldest are deleted. An object counts at least 4 KiB.
+    pub bytes_max: u64,
+    /// How long a response is kept. After: it is deleted.
+    pub age_max: Duration,
 }
 
 /// Limits and policies that may change while the router serves.

@@ -97,6 +97,19 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, Kind::Request, Some("model_not_found"), message).at("model")
     }
 
+    /// Makes the error for a response that is not kept here, or not for who asks.
+    pub(crate) fn no_response(id: &str) -> Self {
+        let message = format!("Response with id '{id}' not found.");
+        Self::new(StatusCode::NOT_FOUND, Kind::Request, None, message)
+    }
+
+    /// Makes the error for a field `param` that names a response to go on from, which is not kept here, or not for who
+    /// asks.
+    pub(crate) fn no_previous_response(param: &str, id: &str) -> Self {
+        let message = format!("Previous response with id '{id}' not found.");
+        Self::bad(Some("previous_response_not_found"), message).at(param)
+    }
+
     /// Makes the error for a prompt and an answer that do not fit the context; the message has the numbers.
     pub(crate) fn context(param: &str, message: impl Into<String>) -> Self {
         Self::bad(Some("context_length_exceeded"), message).at(param)

@@ -18,12 +18,13 @@ mod open_requests;
 mod operated;
 mod output;
 mod record;
+mod responses;
 mod serve;
 mod sessions;
 mod traced;
 
 pub use admin::{Browsers, Reach};
-pub use config::{ModelCard, RouterConfig, RouterLimits};
+pub use config::{ModelCard, ResponsesConfig, RouterConfig, RouterLimits};
 pub use http::serve_ops;
 pub use keys::Keys;
 pub use output::{OutputForms, UnknownForm};

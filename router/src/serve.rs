@@ -6,6 +6,7 @@ use crate::config::{ModelCard, RouterConfig};
 use crate::http::{App, Bodies, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT, Places, Server, ops_routes, routes};
 use crate::open_requests::OpenRequests;
 use crate::operated::Operated;
+use crate::responses::Store;
 use crate::sessions::{Sessions, WorkerLink};
 use admin::Health;
 use proto::tls::Port;
@@ -56,6 +57,9 @@ pub async fn serve(
     let (connections_max, write_wait, drain_wait) = (config.connections_max, config.write_wait, config.drain);
     let bodies = Bodies::new(config.bodies_bytes_max);
     let (keys, reach) = (config.keys.clone(), config.browsers.reach().clone());
+    // Half for the conversation, which has the bound of a body, and half for the answer.
+    let response_bytes_max = 2 * config.body_bytes_max as u64;
+    let responses = config.responses.clone().map(|kept| Store::new(kept, response_bytes_max));
     let app = Arc::new(App {
         config,
         card,
@@ -63,6 +67,7 @@ pub async fn serve(
         draw: Draw::new(),
         places: places.clone(),
         bodies,
+        responses,
         open_requests: OpenRequests::default(),
         notes,
         phase: phase_receiver,
@@ -71,7 +76,7 @@ pub async fn serve(
         metrics: metrics.clone(),
     });
     let server = Server::new(listeners.api, routes(app.clone()), connections_max, write_wait);
-    let (ops, tell_health) = operations(listeners.ops, app);
+    let (ops, tell_health) = operations(listeners.ops, app.clone());
     let life = async {
         shutdown.await;
         drain(&phase, &places, drain_wait).await;
@@ -83,6 +88,7 @@ pub async fn serve(
         never = keep_up(&metrics) => match never {},
         never = keys.follow() => match never {},
         never = reach.follow() => match never {},
+        never = sweep(&app) => match never {},
         () = life => false,
         _ = &mut brain => true,
     };
@@ -115,6 +121,14 @@ fn operations(port: Option<Port>, app: Arc<App>) -> (Option<Server>, impl Future
     let routes = ops_routes(app, operators);
     let server = |port| Server::new(port, routes, OPS_CONNECTIONS_MAX, OPS_WRITE_WAIT);
     (port.map(server), tell_health)
+}
+
+/// Deletes old responses now and then, if responses are kept.
+async fn sweep(app: &App) -> Infallible {
+    match &app.responses {
+        Some(store) => store.follow().await,
+        None => pending().await,
+    }
 }
 
 /// Accepts connections of a server, if there is one.

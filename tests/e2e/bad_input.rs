@@ -66,7 +66,7 @@ fn wrong_fields_are_refused_by_name() {
         (CHAT, user(json!([{ "type": "image_url", "image_url": {} }])), 400, json!("messages[0].content[0]")),
         (CHAT, user(json!(long)), 400, json!("messages")),
         (CHAT, chat(json!({ "frobnicate": 1 })), 400, json!("frobnicate")),
-        (CHAT, chat(json!({ "tools": [{ "type": "function" }] })), 400, json!("tools")),
+        (CHAT, chat(json!({ "tools": [{ "type": "function" }] })), 400, json!("tools[0].function")),
         (CHAT, chat(json!({ "temperature": "hot" })), 400, json!("temperature")),
         (CHAT, chat(json!({ "temperature": -0.1 })), 400, json!("temperature")),
         (CHAT, chat(json!({ "max_tokens": -1 })), 400, json!("max_tokens")),
@@ -91,7 +91,7 @@ fn wrong_fields_are_refused_by_name() {
         (COMPLETION, complete(json!({ "prompt": vec!["a"; 65] })), 400, json!("prompt")),
         (COMPLETION, complete(json!({ "prompt": long })), 400, json!("prompt")),
         (COMPLETION, complete(json!({ "logprobs": 6 })), 400, json!("logprobs")),
-        (COMPLETION, complete(json!({ "echo": true })), 400, json!("echo")),
+        (COMPLETION, complete(json!({ "echo": "yes" })), 400, json!("echo")),
         (COMPLETION, complete(json!({ "messages": [] })), 400, json!("messages")),
     ];
     Victim::new(&[]).survives(|server| {
@@ -112,7 +112,7 @@ fn wrong_fields_are_refused_by_name() {
 fn what_is_no_request_is_refused() {
     let deep = format!(r#"{{"model":"tiny-rust","messages":{}"#, "[".repeat(100_000));
     let twice = r#"{"model":"tiny-rust","model":"tiny-rust","prompt":"Hi"}"#;
-    let bodies: [(&str, &[u8]); 12] = [
+    let bodies: [(&str, &[u8]); 11] = [
         ("nothing", b""),
         ("no JSON", b"hello"),
         ("half of it", br#"{"model": "tiny-rust", "mess"#),
@@ -121,7 +121,6 @@ fn what_is_no_request_is_refused() {
         ("null", b"null"),
         ("a number beyond all", br#"{"model":"tiny-rust","prompt":"Hi","seed":1e999}"#),
         ("invalid UTF-8", b"{\"model\": \"tiny-rust\", \"prompt\": \"\xff\xfe\"}"),
-        ("half a surrogate", br#"{"model":"tiny-rust","prompt":"\ud83e"}"#),
         ("zeros", &[0; 64]),
         ("a deep list", deep.as_bytes()),
         ("a field twice", twice.as_bytes()),

@@ -2,9 +2,24 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-/// The binary under test.
-pub(crate) const BATON: &str = env!("CARGO_BIN_EXE_baton");
+/// Variables of the environment that say where the binary under test is, and a folder to write to. They are set where
+/// the tests run on another host than the one that built them.
+const ELSEWHERE: [&str; 2] = ["E2E_BINARY", "E2E_FOLDER"];
+
+/// Returns the path of the binary under test.
+pub(crate) fn binary() -> &'static str {
+    static BINARY: OnceLock<String> = OnceLock::new();
+    BINARY.get_or_init(|| elsewhere(0, env!("CARGO_BIN_EXE_baton")))
+}
+
+/// Returns what the environment has in the place of what was true where the tests were built.
+#[expect(clippy::disallowed_methods, reason = "a test that runs on another host is told where it is")]
+fn elsewhere(variable: usize, built: &str) -> String {
+    std::env::var(ELSEWHERE[variable]).unwrap_or_else(|_| built.to_owned())
+}
+
 /// What every process is told: to serve the bundled model, whatever else was fetched. Flags overrule it.
 pub(crate) const BUNDLED: (&str, &str) =
     ("BATON_MODEL__PATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-rust"));
@@ -15,7 +30,7 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     /// An empty folder for the test called `name`.
     pub(crate) fn new(name: &str) -> Self {
-        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
+        Self::below(Path::new(&elsewhere(1, env!("CARGO_TARGET_TMPDIR"))), name)
     }
 
     /// An empty folder in memory.
@@ -47,7 +62,7 @@ impl Folder {
     fn random_as(&self, name: &str, family: &str, shape: &str) -> String {
         let dir = self.path(name);
         let arguments = ["model", "random", "--shape", shape, "--family", family, "--seed", "1", &dir];
-        let output = Command::new(BATON).args(arguments).env_clear().output().expect("the binary runs");
+        let output = Command::new(binary()).args(arguments).env_clear().output().expect("the binary runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         dir
     }

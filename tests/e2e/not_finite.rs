@@ -1,7 +1,7 @@
 //! A model that has no number for one token: whoever uses that token is told, and nobody else notices.
 
 use crate::asks::{Ask, check_all};
-use crate::models::{BATON, Folder};
+use crate::models::{Folder, binary};
 use crate::server::Server;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -14,7 +14,7 @@ fn written(folder: &Folder) -> [String; 2] {
     let dirs = ["whole/model", "broken/model"].map(|name| folder.path(name));
     for dir in &dirs {
         let arguments = ["model", "random", "--shape", "tiny", "--seed", "1", dir];
-        let output = Command::new(BATON).args(arguments).env_clear().output().expect("the binary runs");
+        let output = Command::new(binary()).args(arguments).env_clear().output().expect("the binary runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     let weights = format!("{}/model.safetensors", dirs[1]);

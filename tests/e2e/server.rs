@@ -1,7 +1,7 @@
 //! A `baton serve` process.
 
 use crate::metrics::{Metrics, Pool};
-use crate::models::{BATON, BUNDLED};
+use crate::models::{BUNDLED, binary};
 use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -51,7 +51,7 @@ pub(crate) fn ended(child: &mut Child) -> ExitStatus {
 /// A command of the binary that nothing of the tester's environment reaches. Its model is the bundled one, unless
 /// `arguments` name another.
 pub(crate) fn baton(arguments: &[&str]) -> Command {
-    let mut command = Command::new(BATON);
+    let mut command = Command::new(binary());
     command
         .args(arguments)
         .env_clear()

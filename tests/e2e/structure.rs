@@ -1,5 +1,5 @@
-//! Structured output: a model that knows nothing of JSON obeys schemas that are made up here, whole, streamed and handed
-//! off, and says the same each time.
+//! Structured output: a model that knows nothing of JSON obeys schemas that are made up here, whole, streamed and
+//! handed off, and says the same each time.
 
 use crate::asks::{Ask, CHAT, Said};
 use crate::server::Server;

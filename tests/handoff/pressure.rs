@@ -186,6 +186,7 @@ fn config() -> RouterConfig {
         metrics_on_api: false,
         cors_origins: vec!["*".to_owned()],
         vllm_aliases: true,
+        responses: None,
         chat_page: true,
         stream_buffer: TOKENS as usize,
         keepalive: None,

@@ -46,7 +46,7 @@ pub use storage::files::{
 };
 pub use storage::objects::{
     ListedObject, ObjectConfig, ObjectCredentials, ObjectEnd, ObjectError, ObjectMover, ObjectOutcome, ObjectPiece,
-    ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork,
+    ObjectPrepareError, ObjectReport, ObjectTransfer, ObjectTrouble, ObjectWork, open_store,
 };
 pub use storage::own_file::{make_own_folder, open_own_file};
 pub use transfer::plan_slot::TransferState;

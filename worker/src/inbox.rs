@@ -167,7 +167,7 @@ impl WorkerInput {
         self.put(Inbound::Limits(limits), None);
     }
 
-    /// A grammar was compiled, or is none.
+    /// Tells that a grammar was compiled, or is none.
     pub(crate) fn compiled(&self, compiled: CompiledFor) {
         self.put(Inbound::Compiled(compiled), None);
     }

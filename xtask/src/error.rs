@@ -12,6 +12,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   pages   write the pages of docs/reference that are generated: configuration, command line, metrics
   manifests
           render the presets of deploy/helm to deploy/kubernetes; `--check` compares and writes nothing
+  gpu     pack what a host with a card needs to run tests/gpu/run: `cargo xtask gpu --help`
   sim     run the simulator: `cargo xtask sim --seed 7 --verbose` shows what happens in one seed
   release number a version, date its changelog, commit, tag, build, and write the binary with its checksum:
           `cargo xtask release 0.2.0 2026-11-24`; it pushes nothing
@@ -50,6 +51,15 @@ pub(crate) enum ChoreError {
     /// Cargo says itself what is wrong.
     #[error("`cargo {0}` failed; what it printed says why")]
     Cargo(String),
+    /// A binary that cargo's messages do not name.
+    #[error("`{command}` names no executable `{name}`")]
+    NotBuilt { name: &'static str, command: String },
+    /// What goes to a host with a card.
+    #[error(
+        "{report}{:.1} MB, and {:.1} MB at most go to a host with a card; look for what has grown",
+        *.bytes as f64 / 1e6, *.most as f64 / 1e6
+    )]
+    TooLarge { report: String, bytes: u64, most: u64 },
     /// What `tidy` found.
     #[error("{}\n\ntidy: {} to fix", lines(.0), .0.len())]
     Untidy(Vec<Finding>),

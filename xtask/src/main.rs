@@ -1,12 +1,13 @@
 //! The project's own chores. `cargo xtask tidy` checks and never writes. `proto` writes the generated code of `proto`,
 //! `discovery` and `telemetry`, `pages` the generated pages of docs/reference, and `manifests` the rendered Helm chart.
-//! `sim` runs the simulator, and `release` makes a release.
+//! `sim` runs the simulator, `gpu` packs what a host with a card needs, and `release` makes a release.
 //!
 //! What is deliberately absent: anything that a person could not also do by hand, and anything the product needs to
 //! build.
 
 mod error;
 mod finding;
+mod gpu;
 mod manifests;
 mod modules;
 mod proto;
@@ -15,8 +16,8 @@ mod source;
 mod tidy;
 
 use error::ChoreError;
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 /// The simulator, which says itself what it found.
 /// Without `--package`, so that it shares most of what was compiled for tests.
@@ -35,6 +36,9 @@ fn main() -> ExitCode {
         ["pages"] => cargo(root, &WRITE_PAGES, &[("WRITE_PAGES", "1")]),
         ["manifests"] => manifests::write(root),
         ["manifests", "--check"] => manifests::check(root),
+        ["gpu"] => gpu::pack(root, false),
+        ["gpu", "--unpacked"] => gpu::pack(root, true),
+        ["gpu", "--help"] => Ok(gpu::HELP.to_owned()),
         ["release", version, date] => release::run(root, version, date),
         ["sim", ref arguments @ ..] => cargo(root, &[&SIMULATE, arguments].concat(), &[]),
         _ => Err(ChoreError::Usage),
@@ -67,11 +71,26 @@ const OF_PACKAGE: [&str; 9] = [
 
 /// Runs cargo with these arguments and variables of the environment. Errors: it says itself what is wrong.
 fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<String, ChoreError> {
-    let mut command = std::process::Command::new(env!("CARGO"));
+    let status = cargo_command(root, arguments).envs(environment.iter().copied()).status();
+    let status = status.map_err(|source| ChoreError::NotRun { command: "cargo".to_owned(), source })?;
+    if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments.join(" "))) }
+}
+
+/// Returns cargo with these arguments.
+fn cargo_command(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
     OF_PACKAGE.iter().for_each(|name| {
         command.env_remove(name);
     });
-    let status = command.current_dir(root).args(arguments).envs(environment.iter().copied()).status();
-    let status = status.map_err(|source| ChoreError::NotRun { command: "cargo".to_owned(), source })?;
-    if status.success() { Ok(String::new()) } else { Err(ChoreError::Cargo(arguments.join(" "))) }
+    command.current_dir(root).args(arguments);
+    command
+}
+
+/// Returns the folder of builds.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the variable is cargo's, and cargo does not pass on what it makes of it"
+)]
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

@@ -1,6 +1,7 @@
 //! The manifests of `deploy/kubernetes`: each preset of the Helm chart, rendered for `kubectl apply -k`.
 
 use crate::error::ChoreError;
+use crate::target;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -55,13 +56,8 @@ fn template(root: &Path, values: &[&str]) -> Result<String, ChoreError> {
 }
 
 /// Returns the helm that `scripts/install-tools kubernetes` has installed, or that of the system.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the variable is cargo's, and cargo does not pass on what it makes of it"
-)]
 fn helm(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let installed = target.join("kubernetes/helm");
+    let installed = target(root).join("kubernetes/helm");
     if installed.is_file() { installed } else { PathBuf::from("helm") }
 }
 

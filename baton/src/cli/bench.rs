@@ -28,7 +28,7 @@ Examples:
   baton bench engine --model path/to/model.gguf --html report.html
   baton bench engine --shape 1b --dtype f32 --samples 3
   baton bench engine --prompts 512 --batches 1,64 --contexts 0,1024 --threads 1 --json report.json
-  baton bench engine --device cuda --shape 8b --chunk 2048 --prompts 2048,8192 --batches 1,8,32,128 --contexts 2048
+  baton bench engine --device cuda --shape 8b --chunk 2048 --prompts 8192 --batches 1,32
 
 It serves nothing: steps run without HTTP and scheduling, one after the other, or two at once on a card. Prompts are \
 computed in chunks (--chunk). A decode sample is so many steps of the whole batch (--decoded). --mixed computes a prompt \

@@ -193,6 +193,22 @@ impl Check<'_> {
         self.expect(router.api_keys.0.bytes().all(|byte| byte.is_ascii_graphic()), "router.api_keys", || {
             "keys are visible ASCII characters, separated by commas without spaces".to_owned()
         });
+        let Config { router_responses: responses, object, .. } = self.config;
+        self.expect(responses.bytes_max >= router.body_bytes_max, "router.responses.bytes_max", || {
+            format!(
+                "{} is less than router.body_bytes_max = {}: a response to a body of that size would not be kept",
+                responses.bytes_max, router.body_bytes_max
+            )
+        });
+        if let Some(place) = responses.store.strip_prefix("s3://") {
+            self.expect(!object.endpoint.is_empty(), "router.responses.store", || {
+                "s3://BUCKET/PREFIX is in the store of object.endpoint, which is not set".to_owned()
+            });
+            let has_names = place.contains('/') && place.split('/').all(|name| !matches!(name, "" | "." | ".."));
+            self.expect(has_names, "router.responses.store", || {
+                format!("{:?} is not s3://BUCKET/PREFIX, such as s3://baton/responses", responses.store)
+            });
+        }
         if let Some(wrong) = origins(&router.cors_origins).find(|origin| !is_origin(origin)) {
             self.expect(false, "router.cors_origins", || {
                 format!("{wrong:?} is no origin: write `*`, or such as https://chat.example.org, without a path")

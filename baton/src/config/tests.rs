@@ -355,6 +355,31 @@ fn origins_are_those_that_browsers_name() {
 }
 
 #[test]
+fn responses_are_in_a_folder_or_below_a_prefix_of_a_bucket() {
+    let secret = [("BATON_OBJECT__SECRET", "secret")];
+    let object = ["object.endpoint=https://s3.example.org", "object.bucket=kv", "object.key_id=id"];
+    let settle_at = |place: &str| {
+        let place = format!("router.responses.store={place}");
+        settle("", &secret, &[&object[..], &[&place]].concat()).and_then(Loaded::checked)
+    };
+    for good in ["", "auto", "/var/lib/responses", "s3://baton/responses", "s3://baton/a/b"] {
+        settle_at(good).expect("it is good");
+    }
+    for wrong in ["s3://", "s3://baton", "s3://baton/", "s3:///a", "s3://baton/../kv"] {
+        check_refused(
+            settle("", &secret, &[&object[..], &[&format!("router.responses.store={wrong}")]].concat()),
+            &format!(
+                "router.responses.store: {wrong:?} is not s3://BUCKET/PREFIX, such as s3://baton/responses (flag --set)"
+            ),
+        );
+    }
+    check_refused(
+        settle("", &[], &["router.responses.store=s3://baton/responses"]),
+        "router.responses.store: s3://BUCKET/PREFIX is in the store of object.endpoint, which is not set (flag --set)",
+    );
+}
+
+#[test]
 fn a_secret_is_long_comes_once_and_not_by_a_flag() {
     let (long, file) = (("BATON_CLUSTER__SECRET", "of sixteen bytes"), ("BATON_CLUSTER__SECRET_FILE", "/run/secret"));
     let also = ("BATON_CLUSTER__ACCEPT_SECRET", "the one of before");

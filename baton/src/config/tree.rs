@@ -150,6 +150,18 @@ tree! {
         /// Seconds that open requests have to finish after Ctrl-C or SIGTERM. After that the router ends them.
         drain_s: u64 = 30,
     }
+    /// The responses of `/v1/responses` that the router keeps, so that clients can read them again and go on from them.
+    router_responses as "router.responses": RouterResponses {
+        /// Where responses are kept: a folder, or `s3://BUCKET/PREFIX` in the store of `object.endpoint`, by its region
+        /// and its keys, where several routers share them. `auto`: the folder `.cache/baton/responses` in the home of
+        /// the user; without a home, none. Empty: none; then `"store": true` gets status 400.
+        store: String = "auto".to_owned(),
+        /// Most bytes of all responses that are kept, at least `router.body_bytes_max`. Above it, the oldest are
+        /// deleted. A response counts at least 4 KiB.
+        bytes_max: Bytes = Bytes(1 << 30),
+        /// Seconds for which a response is kept. After that it is deleted.
+        age_max_s: u64 = 30 * 24 * 3600,
+    }
     /// The admin service at the operations listeners, which `baton admin` asks.
     admin: Admin {
         /// Whether admin calls of other hosts are answered by a key of `admin.keys_file`: `true` or `false`. Without

@@ -5,7 +5,7 @@ use super::model_card::{described, model_card};
 use super::running::{NO_WORKERS, Running};
 use super::runtime::{END_MAX, listen, runtime};
 use super::secret::secrets;
-use super::{ops, reload, shutdown, startup_banner, tls};
+use super::{ops, reload, responses, shutdown, startup_banner, tls};
 use crate::config::{self, Config};
 use crate::output::print;
 use domain::layout::BLOCK_TOKENS_DEFAULT;
@@ -54,8 +54,9 @@ pub(crate) fn router(running: &Arc<Running>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the router's part of the configuration. Errors: the file of keys cannot be read.
-pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<RouterConfig, KeyFileError> {
+/// Returns the router's part of the configuration. Errors: the file of keys cannot be read, or the store of responses
+/// cannot be opened.
+pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<RouterConfig, Box<dyn Error>> {
     let router = &config.router;
     let limits = running.limits();
     let PlacementLimits { attempts_max, requests_max, index_blocks_max, handoff, fetch } = limits.borrow().placement;
@@ -71,6 +72,7 @@ pub(super) fn router_config(config: &Config, running: &Arc<Running>) -> Result<R
         cors_origins: config::origins(&router.cors_origins).map(str::to_owned).collect(),
         metrics_on_api: router.metrics_on_api,
         vllm_aliases: config.metrics.vllm_aliases,
+        responses: responses::open(config)?,
         chat_page: router.chat_page,
         stream_buffer: router.stream_buffer,
         keepalive: Some(Duration::from_secs(router.keepalive_s)).filter(|keepalive| !keepalive.is_zero()),

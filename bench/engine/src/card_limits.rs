@@ -1,6 +1,7 @@
 //! What a card does at best: reads, copies, products, launches. All that is read is compared.
 
 use crate::SAMPLES_MAX;
+use crate::card_copies::{self, Records};
 use crate::clock::now;
 use crate::error::BenchError;
 use crate::settings::CardChoice;
@@ -88,6 +89,10 @@ pub struct CardLimits {
     pub from_card_gb_per_s: f64,
     /// Both at once, added up.
     pub both_ways_gb_per_s: f64,
+    /// Records of 2 MiB copied from the card by the copier of its pools, from the order to its end.
+    pub records_from_card_gb_per_s: f64,
+    /// Records copied to the card.
+    pub records_to_card_gb_per_s: f64,
 }
 
 impl CardLimits {
@@ -103,6 +108,8 @@ impl CardLimits {
         let (read_gb_per_s, pieces_gb_per_s, copy_gb_per_s) = probe.memory()?;
         let (launch_us, graph_launch_us, overlapped_launch_us) = probe.launches()?;
         let (to_card_gb_per_s, from_card_gb_per_s, both_ways_gb_per_s) = probe.bus()?;
+        let records = Records { bytes: STRIDE, order: (probe.copied() / STRIDE).max(1), samples: sizes.samples };
+        let (records_from_card_gb_per_s, records_to_card_gb_per_s) = card_copies::measure(choice, &records)?;
         Ok(Self {
             name: context.name()?,
             architecture: probe.loader.architecture().to_owned(),
@@ -125,6 +132,8 @@ impl CardLimits {
             to_card_gb_per_s,
             from_card_gb_per_s,
             both_ways_gb_per_s,
+            records_from_card_gb_per_s,
+            records_to_card_gb_per_s,
         })
     }
 
@@ -142,6 +151,8 @@ impl CardLimits {
             to_card_gb_per_s: self.to_card_gb_per_s.max(other.to_card_gb_per_s),
             from_card_gb_per_s: self.from_card_gb_per_s.max(other.from_card_gb_per_s),
             both_ways_gb_per_s: self.both_ways_gb_per_s.max(other.both_ways_gb_per_s),
+            records_from_card_gb_per_s: self.records_from_card_gb_per_s.max(other.records_from_card_gb_per_s),
+            records_to_card_gb_per_s: self.records_to_card_gb_per_s.max(other.records_to_card_gb_per_s),
             ..self.clone()
         }
     }
@@ -176,6 +187,8 @@ impl fmt::Display for CardLimits {
             ("bus, to the card", self.to_card_gb_per_s, "GB/s"),
             ("bus, from the card", self.from_card_gb_per_s, "GB/s"),
             ("bus, both at once", self.both_ways_gb_per_s, "GB/s"),
+            ("records, from the card", self.records_from_card_gb_per_s, "GB/s"),
+            ("records, to the card", self.records_to_card_gb_per_s, "GB/s"),
         ];
         rows.iter().try_for_each(|(what, figure, unit)| writeln!(f, "{what:<36}{figure:>10.2} {unit}"))
     }
@@ -303,9 +316,14 @@ impl Probe {
         Ok((each(alone), each(plain), each(overlapped)))
     }
 
+    /// Returns the bytes of a copy over the bus.
+    fn copied(&self) -> u64 {
+        (self.bytes / COPY_SHARE).min(COPY_BYTES_MAX)
+    }
+
     /// Takes copies to the card, from it, and both at once, in GB/s.
     fn bus(&self) -> Result<(f64, f64, f64), BenchError> {
-        let len = (self.bytes / COPY_SHARE).min(COPY_BYTES_MAX) as usize;
+        let len = self.copied() as usize;
         let (down, up) = (Pinned::new(&self.context, len)?, Pinned::new(&self.context, len)?);
         let second = Stream::new(&self.context, StreamPriority::High)?;
         let (begin, end) = (Event::new(&self.context)?, Event::new(&self.context)?);

@@ -3,6 +3,7 @@
 pub mod page;
 
 mod bench;
+mod card_copies;
 mod card_limits;
 mod clock;
 mod cost;

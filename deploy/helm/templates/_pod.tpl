@@ -9,10 +9,15 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{/* The image of every container. */}}
+{{/* The image of a container: of the root context, and of whether it has GPUs. */}}
 {{- define "baton.image" -}}
-image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- $root := index . 0 }}
+{{- with $root.Values.image }}
+{{- $tag := .tag | default $root.Chart.AppVersion }}
+{{- if index $ 1 }}{{ $tag = .cudaTag | default (printf "%s-cuda" $tag) }}{{ end -}}
+image: {{ printf "%s:%s" .repository $tag | quote }}
+imagePullPolicy: {{ .pullPolicy }}
+{{- end }}
 {{- end -}}
 
 {{/* Environment of every container: what only the cluster knows, and secrets. */}}
@@ -32,6 +37,17 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
   valueFrom:
     secretKeyRef: {name: {{ . }}, key: password}
 {{- end }}
+{{- end }}
+{{- with .Values.objectStore.secret }}
+- name: AWS_ACCESS_KEY_ID
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: key_id}
+- name: AWS_SECRET_ACCESS_KEY
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: secret}
+- name: AWS_SESSION_TOKEN
+  valueFrom:
+    secretKeyRef: {name: {{ . }}, key: token, optional: true}
 {{- end }}
 {{- with .Values.hub.secret }}
 - name: HF_TOKEN

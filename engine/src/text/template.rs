@@ -4,7 +4,7 @@
 //! What is deliberately absent: the shapes of messages. They reach the template as the client wrote them.
 
 mod json;
-mod strftime;
+pub(super) mod strftime;
 #[cfg(test)]
 pub(super) mod tests;
 

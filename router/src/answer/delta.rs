@@ -3,6 +3,7 @@
 use crate::output::{Part, add};
 use domain::Token;
 use domain::plan::TokenLogprobs;
+use std::time::Duration;
 
 /// More of a sequence.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -11,6 +12,8 @@ pub(crate) struct Delta {
     pub(crate) parts: Vec<Part>,
     /// Where asked for: the tokens whose text ends here.
     pub(crate) logprobs: Vec<LoggedToken>,
+    /// Where asked for: the tokens that came. Their text may be part of a later delta.
+    pub(crate) tokens: Vec<Token>,
 }
 
 /// Why a sequence ended.
@@ -40,14 +43,16 @@ pub(crate) struct LoggedToken {
 pub(crate) struct Whole {
     /// Text, reasoning and calls, in their order. No neighbours are of the same kind.
     pub(crate) parts: Vec<Part>,
-    /// Where asked for: its tokens.
+    /// Where asked for: its tokens, with log probabilities.
     pub(crate) logprobs: Vec<LoggedToken>,
+    /// Where asked for: its tokens, with the one that ended it.
+    pub(crate) tokens: Vec<Token>,
     /// Why it ended.
     pub(crate) finish: Finish,
 }
 
 /// What a request took, as clients are told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Taken {
     /// Tokens of its prompts.
     pub(crate) prompt_tokens: usize,
@@ -57,9 +62,18 @@ pub(crate) struct Taken {
     pub(crate) output_tokens: usize,
     /// Those of them that are reasoning, its markers and the white space around it included.
     pub(crate) reasoning_tokens: usize,
+    /// Time from its arrival to its first token.
+    pub(crate) first_after: Duration,
+    /// Time since its arrival.
+    pub(crate) after: Duration,
 }
 
 impl Delta {
+    /// Returns whether it says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.logprobs.is_empty() && self.tokens.is_empty()
+    }
+
     /// Returns all of its text.
     pub(crate) fn text(&self) -> String {
         text(&self.parts)
@@ -67,10 +81,16 @@ impl Delta {
 }
 
 impl Whole {
+    /// Makes one of which nothing came yet.
+    pub(super) fn new() -> Self {
+        Self { parts: Vec::new(), logprobs: Vec::new(), tokens: Vec::new(), finish: Finish::Stop }
+    }
+
     /// Adds more.
     pub(super) fn extend(&mut self, delta: &Delta) {
         delta.parts.iter().for_each(|part| add(&mut self.parts, part.clone()));
         self.logprobs.extend_from_slice(&delta.logprobs);
+        self.tokens.extend_from_slice(&delta.tokens);
     }
 
     /// Returns all of its text.

@@ -12,6 +12,7 @@ use domain::{Choice, RequestId};
 use engine::text::Detokenizer;
 use keys::{Admission, KeyError};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Most updates that are turned into bytes at once.
@@ -37,7 +38,7 @@ pub(crate) struct Waiting {
     /// The way to the brain.
     pub(crate) notes: mpsc::Sender<Note>,
     /// What the log will say of the request, when its answer is over, too.
-    pub(crate) _access: Arc<Access>,
+    pub(crate) access: Arc<Access>,
 }
 
 /// An HTTP request's sequences.
@@ -51,8 +52,10 @@ pub(crate) struct Run {
     sequences: Vec<Sequence>,
     prompt_tokens: usize,
     cached_tokens: usize,
-    /// Something was computed.
-    begun: bool,
+    /// When something was computed, after the request's arrival.
+    first_after: Option<Duration>,
+    /// Nothing of the answer is told.
+    is_silent: bool,
     /// Prompts that have not ended.
     open: usize,
     /// Updates that came and were not looked at.
@@ -71,9 +74,10 @@ impl Run {
             let options = &ask.options;
             let detokenizer = Detokenizer::new(card.tokenizer.clone(), before, options.special_tokens.clone());
             for _ in 0..choices {
-                let text = SequenceText::new(detokenizer.clone(), options.stops.clone(), prompt.params.clone());
+                let text = SequenceText::new(detokenizer.clone(), options, prompt.params.clone());
                 let parser = options.output.as_ref().and_then(|output| output.parser(&prompt.tokens, card));
-                sequences.push(Sequence::new(text, parser, options.output.as_ref().is_some_and(|it| it.one_call)));
+                let one_call = options.output.as_ref().is_some_and(|it| it.one_call);
+                sequences.push(Sequence::new(text, parser, one_call, options.tells_tokens));
             }
         }
         Self {
@@ -81,7 +85,8 @@ impl Run {
             sequences,
             prompt_tokens: ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
             cached_tokens: 0,
-            begun: false,
+            first_after: None,
+            is_silent: ask.options.max_tokens == Some(0),
             open: waiting.ids.len(),
             batch: Vec::with_capacity(BATCH_MAX),
             stopped: Vec::new(),
@@ -93,6 +98,16 @@ impl Run {
     /// Returns the number of sequences.
     pub(super) fn sequences(&self) -> usize {
         self.sequences.len()
+    }
+
+    /// Returns the number of sequences of each prompt.
+    pub(super) fn choices(&self) -> usize {
+        self.choices
+    }
+
+    /// Returns the mean log probability of a sequence's tokens.
+    pub(super) fn mean_logprob(&self, sequence: usize) -> f64 {
+        self.sequences[sequence].mean_logprob()
     }
 
     /// Returns whether every prompt has ended.
@@ -107,6 +122,8 @@ impl Run {
             cached_tokens: self.cached_tokens,
             output_tokens: self.sequences.iter().map(Sequence::tokens).sum(),
             reasoning_tokens: self.sequences.iter().map(Sequence::reasoning_tokens).sum(),
+            first_after: self.first_after.unwrap_or_default(),
+            after: self.waiting.access.age(),
         }
     }
 
@@ -171,7 +188,7 @@ impl Run {
                 self.begin(cached_tokens, sink);
                 let sequence = &mut self.sequences[at];
                 // What comes after the end, until the workers know of it, is not shown.
-                if !sequence.is_over {
+                if !sequence.is_over && !self.is_silent {
                     let (delta, end) = sequence.push(token, logprobs);
                     show(at, &delta, sink);
                     if let Some(end) = end {
@@ -184,7 +201,8 @@ impl Run {
             Update::SequenceEnd { sequence: at, end } => {
                 self.begin(0, sink);
                 if !self.sequences[at].is_over {
-                    let ended = if end.finish == domain::Finish::Length { Finish::Length } else { Finish::Stop };
+                    let is_length = end.finish == domain::Finish::Length || self.is_silent;
+                    let ended = if is_length { Finish::Length } else { Finish::Stop };
                     let (delta, finish) = self.sequences[at].finish(ended);
                     show(at, &delta, sink);
                     sink.finish(at, finish);
@@ -202,7 +220,8 @@ impl Run {
     }
 
     fn begin(&mut self, cached_tokens: u32, sink: &mut impl Sink) {
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.first_after.is_none() {
+            self.first_after = Some(self.waiting.access.age());
             sink.begin(Taken { cached_tokens: cached_tokens as usize, ..self.taken() });
         }
     }
@@ -210,7 +229,7 @@ impl Run {
 
 /// Passes on what can be shown, if there is something.
 fn show(at: usize, delta: &Delta, sink: &mut impl Sink) {
-    if !delta.parts.is_empty() || !delta.logprobs.is_empty() {
+    if !delta.is_empty() {
         sink.delta(at, delta);
     }
 }

@@ -17,6 +17,10 @@ pub(super) struct Sequence {
     /// Whether the call that began last has arguments.
     has_arguments: bool,
     reasoning: Reasoning,
+    /// The ids of its tokens are told.
+    tells_tokens: bool,
+    /// Sum of the log probabilities of all tokens, where they are asked for.
+    logprobs_sum: f64,
     /// Nothing of what still comes is shown.
     pub(super) is_over: bool,
 }
@@ -31,8 +35,14 @@ struct Reasoning {
 
 impl Sequence {
     /// Begins a sequence, whose text `parser` takes apart. `one_call`: it ends with its first call.
-    pub(super) fn new(text: SequenceText, parser: Option<Box<dyn OutputParser>>, one_call: bool) -> Self {
-        Self { text, parser, one_call, has_arguments: false, reasoning: Reasoning::default(), is_over: false }
+    pub(super) fn new(
+        text: SequenceText,
+        parser: Option<Box<dyn OutputParser>>,
+        one_call: bool,
+        tells_tokens: bool,
+    ) -> Self {
+        let (has_arguments, reasoning, logprobs_sum, is_over) = (false, Reasoning::default(), 0.0, false);
+        Self { text, parser, one_call, has_arguments, reasoning, tells_tokens, logprobs_sum, is_over }
     }
 
     /// Returns the number of tokens taken so far.
@@ -45,11 +55,20 @@ impl Sequence {
         if self.reasoning.is_there { self.reasoning.tokens } else { 0 }
     }
 
+    /// Returns the mean log probability of its tokens, with the one that ended it.
+    pub(super) fn mean_logprob(&self) -> f64 {
+        self.logprobs_sum / self.tokens().max(1) as f64
+    }
+
     /// Takes the next token. Returns what can be shown now, and why the sequence is over, if it is by this token.
     pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> (Delta, Option<Finish>) {
+        self.logprobs_sum += logprobs.as_ref().map_or(0.0, |logprobs| f64::from(logprobs.logprob));
         let piece = self.text.push(token, logprobs);
         let stop = piece.stopped.map(Finish::StopString);
-        let (delta, is_called) = self.parse(piece, stop.is_some());
+        let (mut delta, is_called) = self.parse(piece, stop.is_some());
+        if self.tells_tokens {
+            delta.tokens.push(token);
+        }
         let end = stop.or(is_called.then_some(Finish::Stop));
         self.is_over = end.is_some();
         (delta, end)
@@ -68,7 +87,7 @@ impl Sequence {
     fn parse(&mut self, Piece { text, logprobs, .. }: Piece, is_last: bool) -> (Delta, bool) {
         let Some(parser) = &mut self.parser else {
             let parts = if text.is_empty() { Vec::new() } else { vec![Part::Text(text)] };
-            return (Delta { parts, logprobs }, false);
+            return (Delta { parts, logprobs, tokens: Vec::new() }, false);
         };
         let mut said = Vec::new();
         parser.push(&text, &mut said);
@@ -76,6 +95,7 @@ impl Sequence {
             parser.finish(&mut said);
         }
         self.reasoning.take(&said);
+        let tokens = Vec::new();
         let mut parts = Vec::with_capacity(said.len());
         for part in said {
             match &part {
@@ -88,10 +108,10 @@ impl Sequence {
             let is_end = part == Part::ToolEnd;
             parts.push(part);
             if is_end && self.one_call {
-                return (Delta { parts, logprobs }, true);
+                return (Delta { parts, logprobs, tokens }, true);
             }
         }
-        (Delta { parts, logprobs }, false)
+        (Delta { parts, logprobs, tokens }, false)
     }
 }
 

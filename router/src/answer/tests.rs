@@ -3,7 +3,7 @@
 use super::text::{Piece, SequenceText};
 use super::{Run, Waiting, events};
 use crate::access::Access;
-use crate::api::Limits;
+use crate::api::{Limits, Options};
 use crate::brain::Update;
 use crate::clock::Clock;
 use crate::dialects::openai::Completion;
@@ -23,9 +23,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+fn stopped_by(stops: &[&str]) -> Options {
+    Options { stops: stops.iter().map(|&stop| stop.to_owned()).collect(), ..Options::default() }
+}
+
 fn sequence(stops: &[&str], params: SamplingParams) -> SequenceText {
     let detokenizer = Detokenizer::new(tokenizer(), &[], SpecialTokens::Hidden);
-    SequenceText::new(detokenizer, stops.iter().map(|&stop| stop.to_owned()).collect(), Arc::new(params))
+    SequenceText::new(detokenizer, &stopped_by(stops), Arc::new(params))
 }
 
 /// All deltas of a sequence of `tokens`, up to a stop string or the end.
@@ -60,6 +64,25 @@ fn stop_tokens_are_counted_and_not_shown() {
     assert_eq!(text(&deltas), "word");
     assert_eq!(sequence.tokens() as usize, word.len() + 1);
     assert_eq!(logged(&deltas).len(), word.len(), "nor are their log probabilities");
+}
+
+#[test]
+fn what_ends_a_text_is_part_of_it_where_it_is_asked_for() {
+    let newline = tokens("\n")[0];
+    let params = SamplingParams { stop_tokens: vec![newline], ..Default::default() };
+    let text_of = |said: &str| {
+        let detokenizer = Detokenizer::new(tokenizer(), &[], SpecialTokens::Hidden);
+        let options = Options { shows_stop: true, ..stopped_by(&["row che"]) };
+        let mut sequence = SequenceText::new(detokenizer, &options, Arc::new(params.clone()));
+        let all = tokens(said);
+        let deltas = deltas(&mut sequence, &all);
+        (text(&deltas), logged(&deltas).len(), all.len())
+    };
+    let (text, logged, all) = text_of("word\n");
+    assert_eq!((&text[..], logged), ("word\n", all));
+    let (text, logged, all) = text_of("Ask the borrow checker about it");
+    assert_eq!(text, "Ask the borrow che", "and not what is behind it");
+    assert!(logged < all);
 }
 
 #[test]
@@ -142,7 +165,7 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
     let ask = ask(&Completion, body, &card(), &limits).expect("it is well formed");
     let (updates, receiver) = mpsc::channel(8);
     let (notes, _brain) = mpsc::channel(8);
-    let _access = Access::begin(
+    let access = Access::begin(
         (RequestId(1), None),
         &Completion,
         "tiny-rust".into(),
@@ -150,9 +173,15 @@ async fn a_stream_that_has_nothing_to_say_sends_comments() {
         None,
         &OpenRequests::default(),
     );
-    let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, _access };
+    let waiting = Waiting { ids: vec![RequestId(1)], updates: receiver, notes, access };
     let run = Run::new(&ask, &card(), waiting, Admission::free());
-    let head = Head { request: RequestId(1), id: "ID".into(), created: 0, model: "tiny-rust".into() };
+    let head = Head {
+        request: RequestId(1),
+        id: "ID".into(),
+        created: 0,
+        model: "tiny-rust".into(),
+        fingerprint: "fp_0".into(),
+    };
     let writer = Completion.writer(head, &ask, &card());
     let mut events = pin!(events(run, writer, Some(15 * SECOND)));
 

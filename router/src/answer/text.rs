@@ -1,6 +1,8 @@
-//! Text of one sequence: tokens in; whole characters out, without stop tokens, stop strings or what follows them.
+//! Text of one sequence: tokens in; whole characters out, without stop tokens and stop strings unless the client asks
+//! for them, and without what follows them.
 
 use super::delta::LoggedToken;
+use crate::api::Options;
 use domain::plan::TokenLogprobs;
 use domain::{SamplingParams, Token};
 use engine::text::{Detokenizer, StopStrings};
@@ -12,6 +14,10 @@ use std::sync::Arc;
 pub(super) struct SequenceText {
     detokenizer: Detokenizer,
     stops: StopStrings,
+    /// The strings that end the text and are part of it; none: what ends it is no part of it.
+    shown_stops: Vec<String>,
+    /// Whether tokens that end the text are part of it.
+    shows_stop: bool,
     params: Arc<SamplingParams>,
     /// Tokens taken, stop tokens included.
     tokens: u32,
@@ -50,10 +56,13 @@ struct Range {
 
 impl SequenceText {
     /// Begins the text of a sequence whose tokens `detokenizer` turns into text.
-    pub(super) fn new(detokenizer: Detokenizer, stops: Vec<String>, params: Arc<SamplingParams>) -> Self {
+    pub(super) fn new(detokenizer: Detokenizer, options: &Options, params: Arc<SamplingParams>) -> Self {
+        let shows_stop = options.shows_stop;
         Self {
             detokenizer,
-            stops: StopStrings::new(stops),
+            stops: StopStrings::new(options.stops.clone()),
+            shown_stops: if shows_stop { options.stops.clone() } else { Vec::new() },
+            shows_stop,
             params,
             tokens: 0,
             produced: Extent::default(),
@@ -70,8 +79,8 @@ impl SequenceText {
     /// Takes the next token.
     pub(super) fn push(&mut self, token: Token, logprobs: Option<TokenLogprobs>) -> Piece {
         self.tokens += 1;
-        // A stop token ends the sequence and is no part of its text. It cannot be sampled before `min_tokens`.
-        if self.params.stop_tokens.contains(&token) {
+        // A stop token ends the sequence. It cannot be sampled before `min_tokens`.
+        if !self.shows_stop && self.params.stop_tokens.contains(&token) {
             return Piece::default();
         }
         let before = self.produced;
@@ -103,6 +112,9 @@ impl SequenceText {
             let watched = self.stops.push(text);
             piece.text = watched.text;
             piece.stopped = watched.stopped;
+            if let Some(stop) = watched.stopped.and_then(|at| self.shown_stops.get(at)) {
+                piece.text.push_str(stop);
+            }
         }
         if last && piece.stopped.is_none() {
             piece.text.push_str(&self.stops.finish());

@@ -142,7 +142,7 @@ impl<'a> Fields<'a> {
 
     /// Ends the object: a field that was not taken is one that the API does not have.
     pub(crate) fn finish(self) -> Result<(), ApiError> {
-        match self.fields.first() {
+        match self.fields.iter().find(|(_, raw)| raw.get() != "null") {
             None => Ok(()),
             Some((name, _)) => Err(ApiError::unknown_field(&self.name(name))),
         }

@@ -23,7 +23,7 @@ const PROMPT_END_TOKENS: usize = 16;
 pub(crate) struct Options {
     /// How to sample. `max_tokens` is the field of the same name here, resolved with the prompt's length.
     pub(crate) params: SamplingParams,
-    /// Most output tokens, where the client says so.
+    /// Most output tokens, where the client says so. 0: the prompt is computed, and nothing of the answer is told.
     pub(crate) max_tokens: Option<u32>,
     /// Sequences per prompt.
     pub(crate) choices: u16,
@@ -45,6 +45,50 @@ pub(crate) struct Options {
     pub(crate) grammar: Option<Asked>,
     /// The answer's text goes on with that of the prompt, rather than begin a text.
     pub(crate) goes_on: bool,
+    /// The ids of tokens are told, next to their text.
+    pub(crate) tells_tokens: bool,
+    /// What ends an answer is part of its text: a stop string, or the text of a stop token.
+    pub(crate) shows_stop: bool,
+    /// Only the most probable sequences of each prompt are told. `None`: all are.
+    pub(crate) best: Option<Best>,
+    /// What the answers to the prompts begin with: the texts of the prompts, or nothing.
+    pub(crate) echo: Vec<String>,
+    /// Prompts share what is cached only with those of the same salt.
+    pub(crate) cache_salt: Option<String>,
+}
+
+/// The sequences of a prompt that are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Best {
+    /// So many: those with the highest mean log probability of a token.
+    pub(crate) choices: u16,
+    /// The client asked for log probabilities, too.
+    pub(crate) tells_logprobs: bool,
+}
+
+/// One answer, of text, whole.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            params: SamplingParams::default(),
+            max_tokens: None,
+            choices: 1,
+            stops: Vec::new(),
+            seed: None,
+            stream: false,
+            include_usage: false,
+            special_tokens: SpecialTokens::Hidden,
+            output: None,
+            structure: None,
+            grammar: None,
+            goes_on: false,
+            tells_tokens: false,
+            shows_stop: false,
+            best: None,
+            echo: Vec::new(),
+            cache_salt: None,
+        }
+    }
 }
 
 /// How the text of an answer is taken apart.
@@ -111,7 +155,9 @@ pub(crate) fn at_least(fields: &mut Fields<'_>, field: &str, least: u32) -> Resu
 
 /// Takes the strings that end an answer: one, or several.
 pub(crate) fn stop_strings(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, ApiError> {
+    let name = fields.name(field);
     let Some(raw) = fields.raw(field) else { return Ok(Vec::new()) };
+    let field = &name;
     let stops: Vec<String> = match raw.get().as_bytes()[0] {
         b'"' => vec![typed(raw, field, "a string")?],
         _ => typed(raw, field, "a string or an array of strings")?,

@@ -18,7 +18,7 @@ pub(crate) struct Prompt {
 /// A request after parsing.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ParsedRequest {
-    /// The prompts, at least one; each makes `options.choices` sequences.
+    /// The prompts; each makes `options.choices` sequences. None: there is nothing to compute.
     pub(crate) prompts: Vec<Prompt>,
     /// The rest.
     pub(crate) options: Options,
@@ -61,7 +61,9 @@ fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> 
     if prompt == 0 {
         return Err(ApiError::field(field, format!("'{field}' makes an empty prompt; there must be a token.")));
     }
-    let asked = u64::from(options.max_tokens.unwrap_or(1).max(options.params.min_tokens));
+    // A worker computes no prompt without a token behind it.
+    let most = options.max_tokens.map(|most| most.max(1));
+    let asked = u64::from(most.unwrap_or(1).max(options.params.min_tokens));
     if prompt + asked > context {
         let message = format!(
             "This model's maximum context length is {context} tokens. However, you requested {} tokens ({prompt} in \
@@ -76,6 +78,6 @@ fn params(tokens: &[Token], options: &Options, field: &str, limits: &Limits) -> 
     }
     let common = u64::from(limits.common_context);
     let reach = if prompt + asked <= common { common } else { context };
-    let max_tokens = options.max_tokens.unwrap_or((reach - prompt) as u32);
+    let max_tokens = most.unwrap_or((reach - prompt) as u32);
     Ok(SamplingParams { max_tokens, ..options.params.clone() })
 }

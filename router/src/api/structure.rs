@@ -110,9 +110,9 @@ pub(crate) fn only(given: impl IntoIterator<Item = Option<Structure>>) -> Result
     }
 }
 
-/// Returns the grammar of answers that call tools as `wanted` says, and whose text is of `structure`. `prompt`: the end of
-/// what they answer, and the field that the tools are from. `None`: an answer may be anything. Errors: what the client
-/// has to fix.
+/// Returns the grammar of answers that call tools as `wanted` says, and whose text is of `structure`. `prompt`: the end
+/// of what they answer, and the field that the tools are from. `None`: an answer may be anything. Errors: what the
+/// client has to fix.
 pub(super) fn asked(
     structure: Option<&Structure>,
     mut wanted: Wanted<'_>,

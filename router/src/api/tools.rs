@@ -97,8 +97,44 @@ pub(crate) fn think(message: &mut Value, thought: &str) {
     }
 }
 
+/// Tells the template whether the model is to think, as the client says in `field`. Errors: it is to think, and its
+/// template shows no reasoning.
+pub(crate) fn switch_thinking(
+    field: &str,
+    thinks: bool,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<(), ApiError> {
+    // A model that always thinks does what is asked, and one that never does, too.
+    if set_thinking(variables, thinks, card) || !thinks || card.forms.has_reasoning() {
+        return Ok(());
+    }
+    let message = format!("'{field}': the chat template of '{}' shows no reasoning.", card.name);
+    Err(ApiError::unsupported(field, message))
+}
+
+/// Tells the template how much the model is to think, as the client says in `field`; `none`: not at all. One that asks
+/// only whether to think is told that. Errors: it asks neither.
+pub(crate) fn set_effort(
+    field: &str,
+    effort: &str,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<(), ApiError> {
+    /// What templates call it.
+    const EFFORT: &str = "reasoning_effort";
+    let switches = set_thinking(variables, effort != "none", card);
+    if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
+        variables.entry(EFFORT).or_insert(Value::from(effort));
+    } else if !switches {
+        let message = format!("'{field}': the chat template of '{}' does not ask how much to think.", card.name);
+        return Err(ApiError::unsupported(field, message));
+    }
+    Ok(())
+}
+
 /// Sets whether the model is to think before it answers, where its template asks. Returns whether it asks.
-pub(crate) fn set_thinking(variables: &mut Map<String, Value>, thinks: bool, card: &ModelCard) -> bool {
+fn set_thinking(variables: &mut Map<String, Value>, thinks: bool, card: &ModelCard) -> bool {
     let asks = |name: &str| card.template.as_ref().is_some_and(|template| template.has(name));
     // DeepSeek V3.1 asks for `thinking`, which is also the name of a field of messages: only in a condition it is a
     // variable.

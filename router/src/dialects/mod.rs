@@ -4,8 +4,10 @@
 //! A dialect is a file with a [`Dialect`] and a [`Writer`], and its line in [`ALL`].
 
 pub(crate) mod anthropic;
+pub(crate) mod ollama;
 pub(crate) mod openai;
 mod prefix;
+mod time;
 mod tokens;
 
 pub(crate) use prefix::prefix;
@@ -20,7 +22,8 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 3] = [&openai::Chat, &openai::Completion, &anthropic::Messages];
+pub(crate) const ALL: [&dyn Dialect; 6] =
+    [&openai::Chat, &openai::Completion, &openai::Responses, &anthropic::Messages, &ollama::Chat, &ollama::Generate];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;
@@ -32,6 +35,16 @@ pub(crate) trait Dialect: Debug + Send + Sync {
     /// Returns the path of its requests.
     fn path(&self) -> &'static str;
 
+    /// Returns what the paths begin with whose errors have its form.
+    fn realm(&self) -> &'static str {
+        self.path()
+    }
+
+    /// Returns the media type of its streams.
+    fn stream_type(&self) -> &'static str {
+        "text/event-stream; charset=utf-8"
+    }
+
     /// Returns what it does, in the words of OpenTelemetry.
     fn operation(&self) -> &'static str;
 
@@ -41,13 +54,18 @@ pub(crate) trait Dialect: Debug + Send + Sync {
     /// Returns the `id` of the answer to a request.
     fn answer_id(&self, id: RequestId) -> String;
 
+    /// Returns whether its answers are kept, and go on from kept ones.
+    fn keeps(&self) -> bool {
+        false
+    }
+
     /// Returns whether there is nothing to tokenize in a body: its prompts are tokens, as far as their beginning says.
     fn has_tokens(&self, _body: &[u8]) -> bool {
         false
     }
 
-    /// Reads the prompts, in tokens, and the options from the fields of a body. Takes time with their length. Errors:
-    /// what the client has to fix.
+    /// Reads the prompts, in tokens, and the options from the fields of a body. No prompt: there is nothing to compute,
+    /// and the answer is told whole, of no sequence. Takes time with their length. Errors: what the client has to fix.
     fn parse(
         &self,
         fields: Fields<'_>,
@@ -73,11 +91,13 @@ pub(crate) struct Head {
     pub(crate) created: u64,
     /// Name of the model.
     pub(crate) model: String,
+    /// What tells the weights and the service that made the answer from others.
+    pub(crate) fingerprint: String,
 }
 
 /// Answers `error` to `request`, which asked for `path`, as the dialect does to which the path belongs.
 pub(crate) fn refuse(path: &str, error: &ApiError, request: RequestId) -> Response {
-    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.path())).unwrap_or(&openai::Chat);
+    let dialect = ALL.into_iter().find(|dialect| path.starts_with(dialect.realm())).unwrap_or(&openai::Chat);
     error.response(dialect.error(error, request))
 }
 

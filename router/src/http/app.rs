@@ -7,7 +7,9 @@ use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
 use crate::error::ApiError;
 use crate::open_requests::OpenRequests;
+use crate::responses::Store;
 use crate::sessions::Service;
+use domain::session::Served;
 use placement::RETRY_AFTER_MIN;
 use std::sync::Arc;
 use telemetry::MetricsHandle;
@@ -24,6 +26,8 @@ pub(crate) struct App {
     pub(crate) places: Arc<Places>,
     /// The bodies that are being read or parsed.
     pub(crate) bodies: Arc<Bodies>,
+    /// The responses that are kept, if any are.
+    pub(crate) responses: Option<Store>,
     /// The requests that clients wait for.
     pub(crate) open_requests: OpenRequests,
     pub(crate) notes: mpsc::Sender<Note>,
@@ -49,6 +53,11 @@ impl App {
     pub(crate) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.service.borrow().ok_or_else(none)
+    }
+
+    /// Returns what the workers serve; `None`: none was up yet.
+    pub(super) fn served(&self) -> Option<Served> {
+        self.service.borrow().map(|service| service.served)
     }
 
     /// Returns the error of a request that there is no room for, with the predicted time until there is some.

@@ -63,6 +63,14 @@ impl Bodies {
         Share { all: self.clone(), number, given_up }
     }
 
+    /// Returns a share of so many bytes for what a body stands for, which is there already. Errors: there is no room.
+    pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Result<Share, Full> {
+        let mut share = self.begin();
+        share.take(bytes)?;
+        share.complete();
+        Ok(share)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -81,12 +81,14 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, app: &App) -> Result<W
         Broken::TooSlow => ApiError::body_too_slow(config.body_wait, config.body_min_bytes_per_s),
         Broken::Error(error) => ApiError::body(format!("The body could not be read: {error}.")),
         Broken::Gzip(error) => ApiError::body(format!("The body is not valid gzip: {error}.")),
-        Broken::Full => {
-            let most = app.bodies.bytes_max();
-            app.overloaded(format!("The bodies of open requests have {most} bytes, the most that this service holds."))
-                .await
-        }
+        Broken::Full => full(app).await,
     })
+}
+
+/// Makes the error for a body that there is no room for.
+pub(super) async fn full(app: &App) -> ApiError {
+    let most = app.bodies.bytes_max();
+    app.overloaded(format!("The bodies of open requests have {most} bytes, the most that this service holds.")).await
 }
 
 /// Reads a body, and decodes it if it is `gzip`. Its limit holds for what it is decoded to, too.

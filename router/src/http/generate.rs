@@ -7,8 +7,9 @@ use super::app::App;
 use super::body;
 use super::connections::{Admitted, Connection};
 use super::places::Place;
+use super::responses::{self, Making};
 use crate::access::Access;
-use crate::answer::{Run, Waiting, events, whole};
+use crate::answer::{Run, Taken, Waiting, Writer, events, whole};
 use crate::api::{Limits, ParsedRequest};
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
@@ -21,12 +22,13 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use domain::RequestId;
 use domain::session::Served;
+use domain::{RequestId, salted_tenant};
 use keys::{Admission, Key};
 use std::iter;
 use std::sync::Arc;
 use telemetry::metrics;
+use telemetry::metrics::Outcome;
 use threads::Doing;
 
 /// Answers a request in `dialect`. The answer tells what is left to the request's key.
@@ -72,23 +74,57 @@ async fn answer(
     // Until the brain has the request, its outcome is counted here.
     let accepted = accept(app, dialect, request, key, access).await;
     let accepted = accepted.inspect_err(|error| metrics::requests(error.outcome()).increment(1))?;
+    let making = accepted.making.clone();
+    let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
+    let writer = writer(app, dialect, &accepted, access.id());
+    if accepted.ask.prompts.is_empty() {
+        metrics::requests(Outcome::Stop).increment(1);
+        return Ok(json(writer.whole(&[], Taken::default())));
+    }
     let (waiting, ask, admission) = submit(app, accepted, access).await?;
     let mut run = Run::new(&ask, &app.card, waiting, admission);
-    let request = access.id();
-    let id = dialect.answer_id(request);
-    let head = Head { request, id, created: unix_seconds(), model: app.card.name.clone() };
-    let writer = dialect.writer(head, &ask, &app.card);
     if !ask.options.stream {
-        let json = whole(run, &*writer).await?;
-        return Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response());
+        let body = whole(run, &*writer, ask.options.best).await?;
+        if let Some(making) = &making {
+            making.keep(app).await;
+        }
+        return Ok(json(body));
     }
     run.placed().await?;
     let events = events(run, writer, app.config.keepalive);
     let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (CONTENT_TYPE, HeaderValue::from_static(dialect.stream_type())),
         (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    Ok((headers, Body::from_stream(events)).into_response())
+    let body = match making {
+        Some(making) => Body::from_stream(responses::keep_at_end(making, app.clone(), events)),
+        None => Body::from_stream(events),
+    };
+    Ok((headers, body).into_response())
+}
+
+/// Returns what writes the answer to a request.
+fn writer(app: &App, dialect: &dyn Dialect, accepted: &Accepted, request: RequestId) -> Box<dyn Writer> {
+    let Accepted { ask, served, .. } = accepted;
+    let head = Head {
+        request,
+        id: dialect.answer_id(request),
+        created: unix_seconds(),
+        model: app.card.name.clone(),
+        fingerprint: fingerprint(served),
+    };
+    dialect.writer(head, ask, &app.card)
+}
+
+/// Returns what tells an answer's weights and its service from others.
+fn fingerprint(served: &Served) -> String {
+    let [a, b, c, d, e, ..] = served.weights;
+    format!("fp_{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}_{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Returns an answer in one piece.
+fn json(body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
 /// A request that the brain may have.
@@ -102,6 +138,8 @@ struct Accepted {
     served: Served,
     /// What its key allows.
     admission: Admission,
+    /// The response that it makes, where its dialect keeps its answers.
+    making: Option<Arc<Making>>,
 }
 
 /// Reads the body, takes a place and parses it; then takes the places of further prompts. Where there is no place
@@ -120,17 +158,29 @@ async fn accept(
     }
     let (head, body) = request.into_parts();
     let connection: &Arc<Connection> = head.extensions.get().expect("every request has its connection");
-    let body = body::read(&head.headers, body, app).await?;
+    let body = Arc::new(body::read(&head.headers, body, app).await?);
     access.reaches(Stage::Tokens);
     let mut places = place(app, 1, access).await?;
     let admitted = Arc::new(connection.admit());
     let limits = Limits::of(&app.config.limits.borrow(), &service);
+    let mut is_quick = is_quick(dialect, &body);
+    let making = match dialect.keeps() {
+        true => Some(Arc::new(responses::begin(app, &body, is_quick, key).await?)),
+        false => None,
+    };
+    is_quick &= making.as_ref().is_none_or(|making| making.is_first);
+    let parse = {
+        let (app, making) = (app.clone(), making.clone());
+        move || {
+            let dialect = making.as_ref().map_or(dialect as &dyn Dialect, |making| &making.turn);
+            ask(dialect, &body, &app.card, &limits)
+        }
+    };
     let begun = app.clock.now();
-    let ask = if is_quick(dialect, &body) {
-        ask(dialect, &body, &app.card, &limits)?
+    let ask = if is_quick {
+        parse()?
     } else {
-        let app = app.clone();
-        let parse = move || threads::during(Doing::ReadsPrompt, || ask(dialect, &body, &app.card, &limits));
+        let parse = move || threads::during(Doing::ReadsPrompt, parse);
         match tokio::task::spawn_blocking(parse).await {
             Ok(parsed) => parsed?,
             Err(error) => return Err(ApiError::internal(format!("Parsing the request failed: {error}."))),
@@ -143,7 +193,7 @@ async fn accept(
     }
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
-    Ok(Accepted { ask, places, admitted, served: service.served, admission })
+    Ok(Accepted { ask, places, admitted, served: service.served, admission, making })
 }
 
 /// Checks that the grammar of a request is one, on a thread that may block: to compile one may take as long as a step.
@@ -186,9 +236,13 @@ async fn submit(
     accepted: Accepted,
     access: &Arc<Access>,
 ) -> Result<(Waiting, ParsedRequest, Admission), ApiError> {
-    let Accepted { ask, mut places, admitted, served, admission } = accepted;
+    let Accepted { ask, mut places, admitted, served, admission, making: _ } = accepted;
     let (name, arrived) = (access.id(), access.arrived());
-    let scope = served.scope(admission.tenant(), None);
+    let tenant = match &ask.options.cache_salt {
+        Some(salt) => salted_tenant(admission.tenant(), salt),
+        None => admission.tenant().to_owned(),
+    };
+    let scope = served.scope(&tenant, None);
     access.reaches(Stage::Submitted);
     let prompts = ask.prompts.len();
     let choices = ask.options.choices;
@@ -196,8 +250,8 @@ async fn submit(
     let streams = app.config.stream_buffer.saturating_mul(prompts * usize::from(choices));
     let buffer = if ask.options.stream { streams.min(ask.updates_max()) } else { ask.updates_max() };
     let (updates, receiver) = Updates::new(buffer, prompts);
-    let (ids, notes, _access) = (Vec::with_capacity(prompts), app.notes.clone(), access.clone());
-    let mut waiting = Waiting { ids, updates: receiver, notes, _access };
+    let (ids, notes, access_held) = (Vec::with_capacity(prompts), app.notes.clone(), access.clone());
+    let mut waiting = Waiting { ids, updates: receiver, notes, access: access_held };
     // Before the first prompt runs, room is set aside for the end of each.
     let mut clients = Vec::with_capacity(prompts);
     for at in 0..prompts {
@@ -222,7 +276,7 @@ async fn submit(
             params: prompt.params.clone(),
             seed,
             deadline: deadline.saturating_sub(app.clock.now().since(arrived)),
-            tenant: admission.tenant().to_owned(),
+            tenant: tenant.clone(),
             // No client can name one yet.
             adapter: None,
         });

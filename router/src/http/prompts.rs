@@ -1,9 +1,9 @@
-//! The paths that make tokens of prompts, or texts of tokens, and generate nothing.
+//! The paths that read a body and generate nothing: tokens of prompts, texts of tokens, and what the model is.
 
 use super::app::App;
 use super::body;
 use super::generate::admit;
-use crate::dialects::{anthropic, detokenize, refuse, tokenize};
+use crate::dialects::{anthropic, detokenize, ollama, refuse, tokenize};
 use crate::error::ApiError;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,12 +17,10 @@ use std::sync::Arc;
 type Read = fn(&[u8], &App) -> Result<Value, ApiError>;
 
 /// All of these paths.
-const PATHS: [(&str, Read); 3] = [
+const PATHS: [(&str, Read); 4] = [
     ("/v1/messages/count_tokens", |body, app| anthropic::count_tokens(body, &app.card)),
-    ("/tokenize", |body, app| {
-        let served = app.service.borrow().map(|service| service.served);
-        tokenize(body, &app.card, served.map(|served| served.context_tokens))
-    }),
+    ("/api/show", |body, app| ollama::show(body, &app.card, app.served().as_ref())),
+    ("/tokenize", |body, app| tokenize(body, &app.card, app.served().map(|served| served.context_tokens))),
     ("/detokenize", |body, app| detokenize(body, &app.card)),
 ];
 

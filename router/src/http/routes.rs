@@ -5,28 +5,31 @@ use super::cors::cors;
 use super::generate::generate;
 use super::identify::identify;
 use super::shrink::shrink;
-use super::{ops, pages, prompts};
+use super::{models, ops, pages, prompts, responses};
 use crate::brain::Phase;
 use crate::dialects::{self, Dialect, openai};
 use crate::error::ApiError;
 use admin::Browsers;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use domain::RequestId;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
+
+/// How gRPC calls its bodies.
+const GRPC: &str = "application/grpc";
+/// What a server that lacks a call answers. Clients of gRPC read nothing else: to them the API's port has no calls.
+const GRPC_UNIMPLEMENTED: (&str, &str) = ("grpc-status", "12");
 
 /// Returns all paths of the API's listener.
 pub(crate) fn routes(app: Arc<App>) -> Router {
-    let api = prompts::with(dialects::ALL.into_iter().fold(Router::new(), with))
-        .route("/v1/models", get(models))
-        // A model's name may have slashes, as those of hubs do.
-        .route("/v1/models/{*name}", get(model))
+    let prompts = prompts::with(dialects::ALL.into_iter().fold(Router::new(), with));
+    let api = responses::with(models::with(prompts))
         .fallback(no_path)
         .method_not_allowed_fallback(no_method)
         .layer(from_fn(shrink))
@@ -47,7 +50,10 @@ async fn no_method(method: Method, uri: Uri, request: Extension<RequestId>) -> R
     dialects::refuse(uri.path(), &ApiError::no_method(method.as_str(), uri.path()), *request)
 }
 
-async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>) -> Response {
+async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>, headers: HeaderMap) -> Response {
+    if headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes())) {
+        return [(CONTENT_TYPE.as_str(), GRPC), GRPC_UNIMPLEMENTED].into_response();
+    }
     dialects::refuse(uri.path(), &ApiError::no_path(method.as_str(), uri.path()), *request)
 }
 
@@ -56,7 +62,7 @@ async fn no_path(method: Method, uri: Uri, request: Extension<RequestId>) -> Res
 pub(crate) fn ops_routes(app: Arc<App>, operators: Router) -> Router {
     let browsers = app.config.browsers.clone();
     let talk = with(Router::new(), &openai::Chat)
-        .route("/v1/models", get(models))
+        .route(models::LIST, get(models::list))
         .route_layer(from_fn_with_state(app.clone(), identify))
         .with_state(app.clone());
     let pages = browsers.guard_pages(pages::console());
@@ -79,44 +85,6 @@ fn told(browsers: &Browsers) -> Router<Arc<App>> {
 
 fn probes() -> Router<Arc<App>> {
     Router::new().route("/live", get(ops::live)).route("/ready", get(ready))
-}
-
-/// Describes the model as OpenAI does. If a worker was up, it has the longest context, and whether the devices of all
-/// workers are batch-invariant.
-fn describe(app: &App) -> Value {
-    let served = app.service.borrow().map(|service| service.served);
-    json!({
-        "id": app.card.name,
-        "object": "model",
-        "created": app.card.created,
-        "owned_by": "baton",
-        "max_model_len": served.map(|served| served.context_tokens),
-        "batch_invariant": served.map(|served| served.batch_invariant),
-    })
-}
-
-/// Lists the models that the client may ask.
-async fn models(State(app): State<Arc<App>>, headers: HeaderMap) -> Result<Json<Value>, ApiError> {
-    let key = app.config.keys.find(&headers)?;
-    let allowed = key.is_none_or(|key| key.may_ask(&app.card.name));
-    let models: Vec<Value> = allowed.then(|| describe(&app)).into_iter().collect();
-    Ok(Json(json!({ "object": "list", "data": models })))
-}
-
-async fn model(
-    State(app): State<Arc<App>>,
-    uri: Uri,
-    headers: HeaderMap,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Value>, ApiError> {
-    let key = app.config.keys.find(&headers)?;
-    // A name that is not UTF-8 is none of ours.
-    let Ok(Path(name)) = name else { return Err(ApiError::no_path(Method::GET.as_str(), uri.path())) };
-    match key {
-        _ if name != app.card.name => Err(ApiError::no_model(&name, &app.card.name)),
-        Some(key) if !key.may_ask(&name) => Err(ApiError::forbidden_model(&name, &key.id())),
-        _ => Ok(Json(describe(&app))),
-    }
 }
 
 /// Returns whether requests can be served now, and by how many.

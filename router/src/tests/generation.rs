@@ -22,13 +22,15 @@ fn with(mut body: Value, more: Value) -> Value {
     body
 }
 
-/// The answer with its id and time, which differ from run to run, named.
+/// The answer with its id, time and fingerprint, which differ from run to run or with the version, named.
 fn named(text: &str) -> String {
     let value: Value = serde_json::from_str(text).expect("JSON");
     let id = value["id"].as_str().expect("an id");
     assert!(id.starts_with("chatcmpl-") || id.starts_with("cmpl-"), "{id}");
     let created = value["created"].as_u64().expect("a time");
-    text.replace(id, "ID").replace(&format!("\"created\":{created}"), "\"created\":0")
+    let fingerprint = value["system_fingerprint"].as_str().expect("a fingerprint");
+    assert!(fingerprint.starts_with("fp_0000000000_"), "{fingerprint} is of the weights");
+    text.replace(id, "ID").replace(fingerprint, "FP").replace(&format!("\"created\":{created}"), "\"created\":0")
 }
 
 fn named_all(events: &[String]) -> String {
@@ -59,7 +61,7 @@ async fn a_chat_streams_as_openai_has_it() {
     );
     world.workers[0].write(&submit, 0, 1, &[text[1], EOS]).await;
     world.workers[0].end(&submit, 0, 3, End::stop()).await;
-    let head = r#"{"id":"ID","object":"chat.completion.chunk","created":0,"model":"tiny-rust","choices":"#;
+    let head = r#"{"id":"ID","object":"chat.completion.chunk","created":0,"model":"tiny-rust","service_tier":"default","system_fingerprint":"FP","choices":"#;
     let prompt = submit.prompt.len();
     let golden = [
         format!(
@@ -73,7 +75,7 @@ async fn a_chat_streams_as_openai_has_it() {
         ),
         format!(r#"{head}[{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"stop"}}],"usage":null}}"#),
         format!(
-            r#"{head}[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":3,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":4}},"completion_tokens_details":{{"reasoning_tokens":0}}}}}}"#,
+            r#"{head}[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":3,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":4,"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}}}"#,
             prompt + 3
         ),
         "[DONE]".to_owned(),
@@ -91,7 +93,7 @@ async fn a_completion_streams_as_openai_has_it() {
     assert_eq!(submit.params.max_tokens, 2);
     world.workers[0].make(&submit, 0, &tokens(" a rule"), End::length()).await;
     http.head().await;
-    let head = r#"{"id":"ID","object":"text_completion","created":0,"model":"tiny-rust","choices":"#;
+    let head = r#"{"id":"ID","object":"text_completion","created":0,"model":"tiny-rust","service_tier":"default","system_fingerprint":"FP","choices":"#;
     let golden = [
         format!(r#"{head}[{{"index":0,"text":" a","logprobs":null,"finish_reason":null}}]}}"#),
         format!(r#"{head}[{{"index":0,"text":" rule","logprobs":null,"finish_reason":null}}]}}"#),
@@ -115,7 +117,7 @@ async fn a_chat_is_answered_whole_on_a_connection_that_lives_on() {
         assert_eq!(
             named(std::str::from_utf8(&body).expect("UTF-8")),
             format!(
-                r#"{{"id":"ID","object":"chat.completion","created":0,"model":"tiny-rust","choices":[{{"index":0,"message":{{"role":"assistant","content":"A rule","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"length"}}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":2,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0}}}}}}"#,
+                r#"{{"id":"ID","object":"chat.completion","created":0,"model":"tiny-rust","service_tier":"default","system_fingerprint":"FP","choices":[{{"index":0,"message":{{"role":"assistant","content":"A rule","refusal":null,"annotations":[]}},"logprobs":null,"finish_reason":"length"}}],"usage":{{"prompt_tokens":{prompt},"completion_tokens":2,"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0,"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}}}"#,
                 prompt + 2
             )
         );

@@ -133,12 +133,18 @@ impl Http {
         Some(event.strip_prefix("data: ").expect("an event is one line of data").to_owned())
     }
 
+    /// The next event with its name.
+    pub(super) async fn named_event(&mut self) -> Option<(String, String)> {
+        let event = self.raw_event().await?;
+        let (name, data) = event.split_once("\ndata: ").expect("a name, and one line of data");
+        Some((name.strip_prefix("event: ").expect("a name").to_owned(), data.to_owned()))
+    }
+
     /// All events up to the end of the body, each with its name.
     pub(super) async fn named_events(&mut self) -> Vec<(String, String)> {
         let mut events = Vec::new();
-        while let Some(event) = self.raw_event().await {
-            let (name, data) = event.split_once("\ndata: ").expect("a name, and one line of data");
-            events.push((name.strip_prefix("event: ").expect("a name").to_owned(), data.to_owned()));
+        while let Some(event) = self.named_event().await {
+            events.push(event);
         }
         assert!(self.text.is_empty(), "half an event is left");
         events
@@ -152,6 +158,15 @@ impl Http {
         }
         assert!(self.text.is_empty(), "half an event is left");
         events
+    }
+
+    /// The rest of a chunked body.
+    pub(super) async fn chunks(&mut self) -> String {
+        let mut body = std::mem::take(&mut self.text);
+        while let Some(chunk) = self.chunk().await {
+            body.extend(chunk);
+        }
+        String::from_utf8(body).expect("UTF-8")
     }
 
     pub(super) async fn answer(&mut self) -> (Head, Vec<u8>) {

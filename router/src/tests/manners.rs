@@ -56,6 +56,44 @@ async fn keys_are_shown_in_either_header_and_probes_show_none() {
 }
 
 #[tokio::test]
+async fn anthropics_clients_are_told_of_models_in_their_form() {
+    let world = keyed().await;
+    let mut http = world.client().await;
+    for (path, key, status) in [
+        ("/v1/models", "x-api-key: one", 200),
+        ("/v1/models/tiny-rust", "x-api-key: one", 200),
+        ("/v1/models/other", "x-api-key: one", 404),
+        ("/v1/models", "x-api-key: three", 401),
+    ] {
+        http.send_with("GET", path, &[key, "anthropic-version: 2023-06-01"], b"").await;
+        let (head, body) = http.answer().await;
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(head.status, status, "{path}: {body}");
+        let model = json!({
+            "type": "model", "id": "tiny-rust", "display_name": "tiny-rust",
+            "created_at": "2023-11-14T22:13:20.000000000Z",
+        });
+        match (status, path) {
+            (200, "/v1/models") => {
+                let list =
+                    json!({ "data": [model], "has_more": false, "first_id": "tiny-rust", "last_id": "tiny-rust" });
+                assert_eq!(body, list);
+            }
+            (200, _) => assert_eq!(body, model),
+            _ => assert_eq!((&body["type"], body["error"]["message"].is_string()), (&json!("error"), true), "{body}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn clients_of_grpc_are_told_that_there_are_no_calls() {
+    let world = World::new().await;
+    let head = head_of(&world, "POST", "/baton.admin.v1.Admin/ListWorkers", &["content-type: application/grpc"]).await;
+    assert_eq!((head.status, head.header("grpc-status")), (200, Some("12")));
+    assert_eq!(head_of(&world, "POST", "/baton.admin.v1.Admin/ListWorkers", &[JSON]).await.status, 404);
+}
+
+#[tokio::test]
 async fn pages_of_others_ask_first_without_a_key() {
     let world = keyed().await;
     let asks = [

@@ -3,6 +3,7 @@
 //! Metrics belong to a process: tests that read them count on one process for each test, as nextest gives it.
 
 mod access;
+mod additions;
 mod faults;
 mod generation;
 mod http;
@@ -10,8 +11,10 @@ mod keys;
 mod lifecycle;
 mod manners;
 mod messages;
+mod ollama;
 mod operators;
 mod refusals;
+mod responses;
 mod strangers;
 mod structure;
 mod tools;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETION: &str = "/v1/completions";
 const MESSAGES: &str = "/v1/messages";
+const RESPONSES: &str = "/v1/responses";
+const OLLAMA_CHAT: &str = "/api/chat";
+const OLLAMA_GENERATE: &str = "/api/generate";
 
 fn model() -> ModelCard {
     let folder = tempfile::TempDir::new().expect("a folder");
@@ -21,23 +24,27 @@ fn model() -> ModelCard {
 }
 
 fn body(path: &str, more: &Value) -> Value {
-    let mut body = json!({ "model": "tiny-rust", "max_tokens": 100 });
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    let mut body = match path {
+        COMPLETION => json!({ "max_tokens": 100, "prompt": "Hi" }),
+        RESPONSES => json!({ "max_output_tokens": 100, "input": "Hi" }),
+        OLLAMA_CHAT => json!({ "stream": false, "messages": messages }),
+        OLLAMA_GENERATE => json!({ "stream": false, "prompt": "Hi" }),
+        _ => json!({ "max_tokens": 100, "messages": messages }),
+    };
     let fields = body.as_object_mut().expect("an object");
-    if path == COMPLETION {
-        fields.insert("prompt".to_owned(), json!("Hi"));
-    } else {
-        fields.insert("messages".to_owned(), json!([{ "role": "user", "content": "Hi" }]));
-    }
+    fields.insert("model".to_owned(), json!("tiny-rust"));
     fields.extend(more.as_object().expect("an object").clone());
     body
 }
 
 fn tool(path: &str, name: &str, strict: bool) -> Value {
     let schema = json!({ "type": "object", "properties": { "city": { "enum": ["Paris", "Rome"] } } });
-    if path == MESSAGES {
-        return json!({ "name": name, "input_schema": schema, "strict": strict });
+    match path {
+        MESSAGES => json!({ "name": name, "input_schema": schema, "strict": strict }),
+        RESPONSES => json!({ "type": "function", "name": name, "parameters": schema, "strict": strict }),
+        _ => json!({ "type": "function", "function": { "name": name, "parameters": schema, "strict": strict } }),
     }
-    json!({ "type": "function", "function": { "name": name, "parameters": schema, "strict": strict } })
 }
 
 /// Returns the grammar that workers get.
@@ -58,8 +65,58 @@ async fn refused(world: &mut World, path: &str, more: Value, field: &str, why: &
     let (head, answer) = http.json().await;
     let message = answer["error"]["message"].as_str().unwrap_or_default();
     assert!(head.status == 400 && message.contains(why) && message.contains(field), "{more}: {answer}");
-    if path != MESSAGES {
+    if [CHAT, COMPLETION, RESPONSES].contains(&path) {
         assert_eq!(answer["error"]["param"], field, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn each_dialect_says_it_in_its_own_fields() {
+    let mut world = World::of_model(model()).await;
+    let schema = json!({ "type": "object", "properties": { "zoo": { "type": "integer" } }, "required": ["zoo"] });
+    let format = json!({ "type": "json_schema", "name": "n", "strict": true, "schema": schema });
+    let alone = json!({ "type": "json_schema", "schema": schema });
+    for (path, more, part) in [
+        (RESPONSES, json!({ "text": { "format": format } }), "zoo"),
+        (RESPONSES, json!({ "text": { "format": { "type": "json_object" } } }), r#""type":"object""#),
+        (MESSAGES, json!({ "output_config": { "format": alone } }), "zoo"),
+        (MESSAGES, json!({ "output_format": alone }), "zoo"),
+        (OLLAMA_CHAT, json!({ "format": schema }), "zoo"),
+        (OLLAMA_CHAT, json!({ "format": "json" }), r#""type":"object""#),
+        (OLLAMA_GENERATE, json!({ "format": schema }), "zoo"),
+        (OLLAMA_GENERATE, json!({ "format": schema, "raw": true }), "zoo"),
+    ] {
+        let text = grammar(&mut world, path, more.clone()).await.unwrap_or_else(|| panic!("{more}: no grammar"));
+        assert!(text.contains(part), "{more}: {text}");
+    }
+    for (path, more) in [
+        (RESPONSES, json!({ "text": { "format": { "type": "text" } } })),
+        (MESSAGES, json!({ "output_config": { "effort": "low" } })),
+        (OLLAMA_CHAT, json!({ "format": "" })),
+    ] {
+        assert_eq!(grammar(&mut world, path, more).await, None);
+    }
+}
+
+#[tokio::test]
+async fn each_dialect_names_what_cannot_be_kept_to() {
+    let mut world = World::of_model(model()).await;
+    let twice = json!({ "type": "array", "uniqueItems": true });
+    let alone = json!({ "type": "json_schema", "schema": twice });
+    for (path, more, field, why) in [
+        (RESPONSES, json!({ "text": { "format": alone } }), "text.format.schema", "uniqueItems"),
+        (RESPONSES, json!({ "text": { "format": { "type": "xml" } } }), "text.format.type", "xml"),
+        (MESSAGES, json!({ "output_config": { "format": alone } }), "output_config.format.schema", "uniqueItems"),
+        (MESSAGES, json!({ "output_config": { "format": { "type": "text" } } }), "output_config.format.type", "text"),
+        (MESSAGES, json!({ "output_format": alone, "output_config": { "format": alone } }), "output_format", "both"),
+    ] {
+        refused(&mut world, path, more, field, why).await;
+    }
+    for format in [json!([]), json!("xml"), twice] {
+        for path in [OLLAMA_CHAT, OLLAMA_GENERATE] {
+            let (status, error) = world.refused(path, &body(path, &json!({ "format": format }))).await;
+            assert!(status == 400 && error["error"].as_str().is_some_and(|why| why.contains("'format'")), "{error}");
+        }
     }
 }
 
@@ -122,6 +179,7 @@ async fn forced_calls_become_a_grammar_in_every_dialect() {
     for (path, required, named) in [
         (CHAT, json!("required"), json!({ "type": "function", "function": { "name": "time" } })),
         (MESSAGES, json!({ "type": "any" }), json!({ "type": "tool", "name": "time" })),
+        (RESPONSES, json!("required"), json!({ "type": "function", "name": "time" })),
     ] {
         let tools = json!([tool(path, "weather", false), tool(path, "time", false)]);
         let all = grammar(&mut world, path, json!({ "tools": tools, "tool_choice": required })).await.expect("one");
@@ -139,7 +197,9 @@ async fn forced_calls_become_a_grammar_in_every_dialect() {
     {
         refused(&mut world, CHAT, json!({ "tools": tools, "tool_choice": choice }), "tool_choice", why).await;
     }
-    refused(&mut world, CHAT, json!({ "tool_choice": "required" }), "tool_choice", "tools").await;
+    for path in [CHAT, RESPONSES] {
+        refused(&mut world, path, json!({ "tool_choice": "required" }), "tool_choice", "tools").await;
+    }
     let unknown = json!([tool(MESSAGES, "weather", false)]);
     let more = json!({ "tools": unknown, "tool_choice": { "type": "tool", "name": "who" } });
     refused(&mut world, MESSAGES, more, "tool_choice.name", "who").await;

@@ -18,11 +18,12 @@ const TEMPLATE: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in
     {% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}>";
 
 /// A call, as Hermes writes it.
-const WEATHER: &str = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
-const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
+pub(super) const WEATHER: &str =
+    "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+pub(super) const TIME: &str = "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
 
 /// A model whose calls have the form of Hermes, and whose reasoning is between special tokens.
-fn model() -> ModelCard {
+pub(super) fn model() -> ModelCard {
     let folder = tempfile::TempDir::new().expect("a folder");
     std::fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).expect("a file");
     let template = ChatTemplate::open(folder.path()).expect("it is valid");
@@ -34,7 +35,7 @@ fn parameters() -> Value {
     json!({ "type": "object", "properties": { "city": { "type": "string" } } })
 }
 
-fn tools() -> Value {
+pub(super) fn tools() -> Value {
     let tool = |name: &str, more: Value| {
         let mut function = json!({ "name": name, "description": name });
         function.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
@@ -62,7 +63,7 @@ fn message(more: Value) -> Value {
 }
 
 /// Plays a worker that says `text` for each of `choices`.
-async fn say(worker: &mut Played, text: &str, choices: u16) -> Submit {
+pub(super) async fn say(worker: &mut Played, text: &str, choices: u16) -> Submit {
     let submit = worker.submit().await;
     for choice in 0..choices {
         worker.make(&submit, choice, &tokens(text), End::stop()).await;

@@ -137,6 +137,7 @@ pub(crate) fn config() -> RouterConfig {
         metrics_on_api: true,
         cors_origins: vec!["*".to_owned()],
         vllm_aliases: true,
+        responses: None,
         chat_page: true,
         stream_buffer: 64,
         keepalive: None,
@@ -187,7 +188,11 @@ impl World {
         Self::begin((PROTOCOL.newest, 1), card, |config| config.stream_buffer = 1024).await
     }
 
-    async fn begin((protocol, decode): (u32, u32), card: ModelCard, change: impl FnOnce(&mut RouterConfig)) -> Self {
+    pub(super) async fn begin(
+        (protocol, decode): (u32, u32),
+        card: ModelCard,
+        change: impl FnOnce(&mut RouterConfig),
+    ) -> Self {
         let (workers, links): (Vec<_>, Vec<_>) = (0..decode).map(|id| Played::new(WorkerId(id), protocol)).unzip();
         let (sender, receiver) = mpsc::channel(LINKS_MAX);
         for link in links {

@@ -8,12 +8,19 @@ mod emulator;
 
 pub use emulator::{Counted, Emulator, Moved, Traffic, Watch, assert_moves_little};
 
-use cuda::compiler::Compiler;
+use cuda::compiler::{Cache, Compiler};
 use cuda::kernels::Loader;
 use cuda::{Context, DeviceBytes, Driver, Stream, StreamPriority};
 use half::bf16;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+
+/// Returns the folder in which a card's kernels are kept: compiling takes longer than most tests. `None`: the emulator
+/// keeps what it compiled itself, by the checks that are on.
+pub fn kernel_cache() -> Option<PathBuf> {
+    Emulator::find().is_none().then(|| std::env::temp_dir().join("baton-tests-kernels"))
+}
 
 /// A device with the compiler for it.
 pub struct Gpu {
@@ -43,8 +50,8 @@ impl Gpu {
         let driver = Driver::load().map_err(|error| error.to_string())?;
         let compiler = Compiler::load().map_err(|error| error.to_string())?;
         let context = Context::open(driver, 0).map_err(|error| error.to_string())?;
-        // The emulator keeps what it compiled, by the checks that are on.
-        let loader = Loader::new(&context, compiler, None).map_err(|error| error.to_string())?;
+        let loader =
+            Loader::new(&context, compiler, kernel_cache().map(Cache::new)).map_err(|error| error.to_string())?;
         let stream = Stream::new(&context, StreamPriority::High).map_err(|error| error.to_string())?;
         Ok(Self { loader, stream })
     }

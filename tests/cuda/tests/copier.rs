@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tests_cuda::Draw;
+use tests_cuda::{Draw, kernel_cache};
 use tiers::{HostConfig, TierEvent, TierOwner, open_host_tier};
 use transport::Failure;
 
@@ -26,7 +26,7 @@ const SLICE: usize = 1 << 30;
 
 fn card() -> Option<&'static Arc<Card>> {
     static CARD: OnceLock<Option<Arc<Card>>> = OnceLock::new();
-    let open = || match Card::open(0, None) {
+    let open = || match Card::open(0, kernel_cache().as_deref()) {
         Ok(card) => Some(card),
         Err(error) => {
             println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");

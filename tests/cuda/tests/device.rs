@@ -27,6 +27,7 @@ use engine::random::{RandomSpec, SHAPES, Shape};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tests_cuda::blocks::Blocks;
+use tests_cuda::kernel_cache;
 
 /// Tokens of a block.
 const BLOCK: u32 = 16;
@@ -56,7 +57,7 @@ struct Models {
 
 /// Opens the first card. `None`: there is none, which is said.
 fn open_card() -> Option<Arc<Card>> {
-    match Card::open(0, None) {
+    match Card::open(0, kernel_cache().as_deref()) {
         Ok(card) => Some(card),
         Err(error) => {
             println!("skipped: {error}; `make test-cuda` runs these tests in an emulator");

@@ -3,7 +3,7 @@
 use crate::address::own_address;
 use crate::http::{Connection, request};
 use crate::metrics::Metrics;
-use crate::models::{BATON, BUNDLED};
+use crate::models::{BUNDLED, binary};
 use crate::server::until;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -124,7 +124,7 @@ impl Seat {
         if let Some(host) = &self.host {
             line.extend(["ip", "netns", "exec", host].map(str::to_owned));
         }
-        line.push(BATON.to_owned());
+        line.push(binary().to_owned());
         line.push(["router", "prefill-worker", "decode-worker"][self.role as usize].to_owned());
         let (http, address) = (self.http, self.address);
         let own = match self.role {

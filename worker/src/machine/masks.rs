@@ -9,7 +9,7 @@ use domain::session::Failure;
 use domain::{SeqKey, Time};
 use std::sync::Arc;
 
-/// The samples of a plan that need a mask: their numbers, and the sequences that they are taken of.
+/// Returns the samples of a plan that need a mask: their numbers, and the sequences that they are taken of.
 pub(super) fn masked(plan: &StepPlan) -> Vec<(u32, SeqKey)> {
     let samples = plan.spans.iter().flat_map(|span| span.samples.iter().map(|sample| (span.key, sample.masked)));
     let masked = (0..).zip(samples).filter(|(_, (_, masked))| *masked);

@@ -59,6 +59,7 @@ impl World {
             adapter: None,
             params: Arc::new(params),
             seed: 0,
+            guide: None,
             choices: vec![Choice(0)],
             arrived: Time::ZERO,
             cached_tokens: 0,

@@ -49,7 +49,7 @@ const BESIDE: [&str; 5] = ["bench-lab", "fuzz", "tests", "tests-cuda", "xtask"];
 const HOMES: [&str; 1] = ["bench"];
 
 /// Folders at the top that hold no crate, and why they are there.
-const FOLDERS: [(&str, &str); 9] = [
+const FOLDERS: [(&str, &str); 10] = [
     (".cargo", "the xtask alias"),
     (".config", "how the tests are run"),
     (".ci", "what continuous integration runs"),
@@ -57,6 +57,7 @@ const FOLDERS: [(&str, &str); 9] = [
     ("console", "the pages for browsers, which the router embeds"),
     ("deploy", "the image, compose, and the Helm chart"),
     ("docs", "what is written for people"),
+    ("examples", "clients of the API, one file each"),
     ("models", "the bundled model and how it was made"),
     ("scripts", "what the Makefile calls"),
 ];

@@ -78,10 +78,10 @@ pub(super) fn strftime(format: &str, unix_s: u64) -> Result<String, StrftimeErro
     Ok(out)
 }
 
-/// Year, month and day of the day `days` after the beginning of 1970.
+/// Returns year, month and day of the day `days` after the beginning of 1970.
 ///
 /// Source: `civil_from_days` of Howard Hinnant, "chrono-compatible low-level date algorithms"; years begin in March.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -97,6 +97,10 @@ fn block(raw: &RawValue, name: &str, role: &str, said: &mut Said) -> Result<(), 
             // Thoughts are not signed here.
             block.string("signature")?;
         }
+        // A hidden thought of another service, which no model but its own can read.
+        ("assistant", "redacted_thinking") => {
+            string(&mut block, "data")?;
+        }
         ("assistant", "tool_use") => {
             let (id, tool) = (string(&mut block, "id")?, string(&mut block, "name")?);
             let input: Map<String, Value> =

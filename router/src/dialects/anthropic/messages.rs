@@ -51,16 +51,14 @@ impl Dialect for Messages {
         let mut options = Options {
             params,
             max_tokens: Some(max_tokens),
-            choices: 1,
             stops,
-            seed: None,
             stream,
             include_usage: true,
             special_tokens,
             output: Some(prompt.output),
-            structure: None,
-            grammar: None,
+            structure: prompt.structure,
             goes_on: prompt.goes_on,
+            ..Options::default()
         };
         options.set_grammar(TOOLS, &prompt.tokens, card)?;
         Ok((vec![prompt.tokens], options))

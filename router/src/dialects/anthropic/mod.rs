@@ -3,10 +3,12 @@
 mod blocks;
 mod message_writer;
 mod messages;
+mod models;
 mod prompt;
 mod tools;
 
 pub(crate) use messages::Messages;
+pub(crate) use models::{model, models};
 pub(crate) use prompt::count_tokens;
 
 use crate::error::{ApiError, Kind};

@@ -2,7 +2,7 @@
 
 use super::blocks::{cache_control, message, text};
 use super::tools;
-use crate::api::{Conversation, Fields, Output, model, set_thinking, typed};
+use crate::api::{Conversation, Fields, Output, Structure, model, only, switch_thinking, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::Token;
@@ -13,6 +13,11 @@ use serde_json::{Map, Value, json};
 /// The field that holds the prompt.
 pub(super) const MESSAGES: &str = "messages";
 
+/// How much an answer can be worth.
+const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+/// What templates call it.
+const REASONING_EFFORT: &str = "reasoning_effort";
+
 /// A prompt, and what its answer is.
 pub(super) struct Prompt {
     pub(super) tokens: Vec<Token>,
@@ -20,6 +25,8 @@ pub(super) struct Prompt {
     pub(super) goes_on: bool,
     /// What tells reasoning and calls from text.
     pub(super) output: Output,
+    /// What the text of the answer has to be.
+    pub(super) structure: Option<Structure>,
 }
 
 /// Takes the fields that make the prompt, and makes it. Errors: what the client has to fix.
@@ -39,12 +46,13 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Prompt, 
     let mut variables = Map::new();
     let output = tools::take(fields, &mut variables, card)?;
     thinking(fields, &mut variables, card)?;
+    let structure = only([config(fields, &mut variables, card)?, output_format(fields)?])?;
     refuse_unsupported(fields)?;
     // A last message of the assistant is the beginning of the answer.
     let goes_on = messages.last().is_some_and(|last| last["role"] == "assistant");
     let end = if goes_on { PromptEnd::OpenMessage } else { PromptEnd::Answer };
     let tokens = Conversation { messages, end, variables }.tokens(MESSAGES, card)?;
-    Ok(Prompt { tokens, goes_on, output })
+    Ok(Prompt { tokens, goes_on, output, structure })
 }
 
 /// Returns how many tokens the prompt of a body has, as `POST /v1/messages/count_tokens` answers it. Takes time with
@@ -78,19 +86,60 @@ fn thinking(fields: &mut Fields<'_>, variables: &mut Map<String, Value>, card: &
     };
     thinking.neutral("display", &[json!("summarized")])?;
     thinking.finish()?;
-    let switches = set_thinking(variables, thinks, card);
-    // A model that always thinks does what is asked, and one that never does, too.
-    if switches || thinks == card.forms.has_reasoning() || !thinks {
-        return Ok(());
+    switch_thinking(THINKING, thinks, variables, card)
+}
+
+/// Takes `output_config`: how much effort the answer is worth, and what its text has to be. A model whose template does
+/// not ask for effort gives what it gives.
+fn config(
+    fields: &mut Fields<'_>,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<Option<Structure>, ApiError> {
+    const CONFIG: &str = "output_config";
+    const FORMAT: &str = "format";
+    let Some(raw) = fields.raw(CONFIG) else { return Ok(None) };
+    let mut config = Fields::of_field(raw, CONFIG)?;
+    let effort = config.string("effort")?;
+    let name = config.name(FORMAT);
+    let structure = config.raw(FORMAT).map(|raw| format(raw, &name)).transpose()?;
+    config.finish()?;
+    let Some(effort) = effort else { return Ok(structure) };
+    if !EFFORTS.contains(&effort.as_str()) {
+        let message = format!("'{CONFIG}.effort' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
+        return Err(ApiError::field("output_config.effort", message));
     }
-    let message = format!("'{THINKING}': the chat template of '{}' shows no reasoning.", card.name);
-    Err(ApiError::unsupported(THINKING, message))
+    if card.template.as_ref().is_some_and(|template| template.has(REASONING_EFFORT)) {
+        variables.entry(REASONING_EFFORT).or_insert(Value::from(effort));
+    }
+    Ok(structure)
+}
+
+/// Takes `output_format`, which older clients send instead of `output_config.format`.
+fn output_format(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiError> {
+    const FORMAT: &str = "output_format";
+    fields.raw(FORMAT).map(|raw| format(raw, FORMAT)).transpose()
+}
+
+/// Reads the schema of an answer, which `field` has.
+fn format(raw: &RawValue, field: &str) -> Result<Structure, ApiError> {
+    let mut format = Fields::of_field(raw, field)?;
+    let kind = format.string("type")?.ok_or_else(|| ApiError::missing(&format.name("type")))?;
+    if kind != "json_schema" {
+        let message = format!("'{field}.type' is '{kind}'; it must be json_schema.");
+        return Err(ApiError::field(&format.name("type"), message));
+    }
+    let structure = Structure::json(&mut format, "schema")?.ok_or_else(|| ApiError::missing(&format.name("schema")))?;
+    format.finish()?;
+    Ok(structure)
 }
 
 /// Refuses what a text-only model on its own cannot do.
 fn refuse_unsupported(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     fields.neutral("mcp_servers", &[json!([])])?;
-    for field in ["container", "context_management", "output_config", "output_format"] {
+    fields.neutral("context_management", &[json!({ "edits": [] })])?;
+    fields.neutral("speed", &[json!("standard")])?;
+    for field in ["container", "thread"] {
         fields.neutral(field, &[])?;
     }
     cache_control(fields)

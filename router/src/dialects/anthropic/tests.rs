@@ -50,6 +50,24 @@ fn an_answer_goes_on_where_the_last_message_is_its_beginning() {
 }
 
 #[test]
+fn what_clients_send_without_asking_changes_nothing() {
+    let plain = tokens(&Messages, &body(json!({}))).expect("it is valid");
+    let hidden = json!([{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": [
+        { "type": "redacted_thinking", "data": "x" }, { "type": "text", "text": "It is " },
+    ] }]);
+    let open = json!([{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": "It is " }]);
+    for (more, expected) in [
+        (json!({ "speed": "standard" }), &plain),
+        (json!({ "context_management": { "edits": [] } }), &plain),
+        (json!({ "output_config": { "effort": "medium" } }), &plain),
+        (json!({ "anything": null }), &plain),
+        (json!({ "messages": hidden }), &tokens(&Messages, &body(json!({ "messages": open }))).expect("it is valid")),
+    ] {
+        assert_eq!(&tokens(&Messages, &body(more.clone())).expect("it is valid"), expected, "{more}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_is_refused_by_name_in_anthropics_form() {
     let picture = json!([{ "role": "user", "content": [{ "type": "image", "source": {} }] }]);
     for (more, named) in [
@@ -63,6 +81,10 @@ fn what_is_not_supported_is_refused_by_name_in_anthropics_form() {
         (json!({ "cache_control": { "type": "ephemeral", "ttl": "1d" } }), "cache_control.ttl"),
         (json!({ "stop_sequences": [""] }), "stop_sequences"),
         (json!({ "surprise": 1 }), "surprise"),
+        (json!({ "speed": "fast" }), "speed"),
+        (json!({ "thread": { "type": "create" } }), "thread"),
+        (json!({ "output_config": { "effort": "some" } }), "output_config.effort"),
+        (json!({ "output_config": { "format": {} } }), "output_config.format"),
     ] {
         let error = refusal(more);
         let message = error["error"]["message"].as_str().expect("a message");

@@ -33,8 +33,8 @@ pub(super) fn take(
     Ok(Output { one_call, must, ..offer(tools, TOOLS, variables, card)? })
 }
 
-/// Takes `tool_choice`. Returns whether the model has to call one of the tools `names`, and whether it may call one only.
-/// `None`: it may call none.
+/// Takes `tool_choice`. Returns whether the model has to call one of the tools `names`, and whether it may call one
+/// only. `None`: it may call none.
 fn choice(fields: &mut Fields<'_>, names: &[&str]) -> Result<Option<(Must, bool)>, ApiError> {
     const CHOICE: &str = "tool_choice";
     let Some(raw) = fields.raw(CHOICE) else { return Ok(Some((Must::May, false))) };
@@ -80,9 +80,9 @@ fn tool(raw: &RawValue, name: &str) -> Result<Tool, ApiError> {
         return Err(ApiError::missing(&tool.name("input_schema")));
     }
     cache_control(&mut tool)?;
-    for field in ["defer_loading", "eager_input_streaming"] {
-        tool.neutral(field, &[json!(false)])?;
-    }
+    tool.neutral("defer_loading", &[json!(false)])?;
+    // Arguments are always streamed as they come.
+    tool.flag("eager_input_streaming")?;
     tool.finish()?;
     Ok(read)
 }

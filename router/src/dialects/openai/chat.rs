@@ -52,6 +52,10 @@ impl Dialect for Chat {
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let mut options = options::take(&mut fields, card, limits, max_tokens, logprobs)?;
+        // One sequence is the best of one: where it asks for no more than `n`, `best_of` changes nothing.
+        fields.neutral("best_of", &[json!(options.choices)])?;
+        // A template writes the special tokens itself.
+        fields.neutral("add_special_tokens", &[json!(false)])?;
         refuse_unsupported(&mut fields)?;
         fields.finish()?;
         output.shows_in(&mut options.special_tokens, card);

@@ -9,8 +9,10 @@ use crate::dialects::Head;
 use crate::error::ApiError;
 use crate::output::Part;
 use bytes::{BufMut, BytesMut};
+use domain::Token;
 use engine::text::Tokenizer;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// How ids of calls begin.
 const CALL: &str = "call_";
@@ -25,6 +27,8 @@ pub(super) struct ChatWriter {
     usage: bool,
     /// Ids of calls have nine letters and digits.
     short_ids: bool,
+    /// The tokens of the prompt, where the client asked for tokens.
+    prompt: Option<Arc<[Token]>>,
     /// What was written of each sequence.
     sequences: Vec<Written>,
 }
@@ -45,6 +49,8 @@ struct Choice<'a> {
     message: Message,
     logprobs: Option<ChatLogprobs<'a>>,
     finish_reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [Token]>,
 }
 
 #[derive(Serialize)]
@@ -93,6 +99,14 @@ struct ChoiceChunk<'a> {
     delta: MessageDelta,
     logprobs: Option<ChatLogprobs<'a>>,
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [Token]>,
+}
+
+impl ChoiceChunk<'_> {
+    fn new(index: usize, delta: MessageDelta) -> Self {
+        Self { index, delta, logprobs: None, finish_reason: None, token_ids: None }
+    }
 }
 
 #[derive(Default, Serialize)]
@@ -122,6 +136,7 @@ impl ChatWriter {
             logprobs: asked.options.params.logprobs.is_some(),
             usage: asked.options.include_usage,
             short_ids: card.forms.has_short_ids(),
+            prompt: asked.options.tells_tokens.then(|| asked.prompts[0].tokens.clone()),
             sequences: vec![Written::default(); asked.sequences()],
         }
     }
@@ -140,7 +155,10 @@ impl ChatWriter {
         if !std::mem::replace(&mut self.sequences[index].is_begun, true) {
             let delta =
                 MessageDelta { role: Some("assistant"), content: Some(String::new()), ..MessageDelta::default() };
-            self.chunk([ChoiceChunk { index, delta, logprobs: None, finish_reason: None }], None, out);
+            let chunk = [ChoiceChunk::new(index, delta)];
+            let usage = self.usage.then_some(None);
+            let object = Object::new("chat.completion.chunk", &self.head, chunk, usage);
+            super::event(out, &object.with_prompt(self.prompt.as_deref()));
         }
     }
 
@@ -203,24 +221,25 @@ impl Writer for ChatWriter {
         self.begin_sequence(index, out);
         let mut said: Vec<MessageDelta> = delta.parts.iter().filter_map(|part| self.part(index, part)).collect();
         if said.is_empty() {
-            if delta.logprobs.is_empty() {
+            if delta.logprobs.is_empty() && delta.tokens.is_empty() {
                 return;
             }
             said.push(MessageDelta { content: Some(String::new()), ..MessageDelta::default() });
         }
         for (at, delta_of_part) in said.into_iter().enumerate() {
             // The tokens go with the first of the parts that they made.
-            let tokens = if at == 0 { &delta.logprobs[..] } else { &[] };
-            let logprobs = self.logged(tokens);
-            self.chunk([ChoiceChunk { index, delta: delta_of_part, logprobs, finish_reason: None }], None, out);
+            let (logged, tokens) = if at == 0 { (&delta.logprobs[..], &delta.tokens[..]) } else { (&[][..], &[][..]) };
+            let logprobs = self.logged(logged);
+            let token_ids = self.prompt.is_some().then_some(tokens);
+            self.chunk([ChoiceChunk { logprobs, token_ids, ..ChoiceChunk::new(index, delta_of_part) }], None, out);
         }
     }
 
     fn finish(&mut self, index: usize, finish: Finish, out: &mut BytesMut) {
         self.begin_sequence(index, out);
         let finish_reason = Some(Self::finish_reason(finish, self.sequences[index].calls));
-        let delta = MessageDelta::default();
-        self.chunk([ChoiceChunk { index, delta, logprobs: None, finish_reason }], None, out);
+        let chunk = ChoiceChunk { finish_reason, ..ChoiceChunk::new(index, MessageDelta::default()) };
+        self.chunk([chunk], None, out);
     }
 
     fn end(&mut self, taken: Taken, out: &mut BytesMut) {
@@ -242,8 +261,10 @@ impl Writer for ChatWriter {
                 message: self.message(index, whole),
                 logprobs: self.logged(&whole.logprobs),
                 finish_reason: Self::finish_reason(whole.finish, whole.calls().len()),
+                token_ids: self.prompt.is_some().then_some(&whole.tokens[..]),
             })
             .collect();
-        super::whole(&Object::new("chat.completion", &self.head, choices, Some(Some(Usage::of(taken)))))
+        let object = Object::new("chat.completion", &self.head, choices, Some(Some(Usage::of(taken))));
+        super::whole(&object.with_prompt(self.prompt.as_deref()))
     }
 }

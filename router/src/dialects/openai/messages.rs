@@ -8,6 +8,10 @@ use serde_json::{Map, Value, json};
 /// The field that holds the prompt.
 pub(crate) const MESSAGES: &str = "messages";
 
+/// What OpenAI's clients add to an answer, and send back with it: what they have read its text or arguments to be.
+const PARSED: &str = "parsed";
+const PARSED_ARGUMENTS: &str = "parsed_arguments";
+
 /// The roles that a message can have here, as a template knows them. A developer is a system's later name.
 const ROLES: [(&str, &str); 5] =
     [("system", "system"), ("developer", "system"), ("user", "user"), ("assistant", "assistant"), ("tool", "tool")];
@@ -52,6 +56,7 @@ fn message(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
             if let Some(thought) = thought.filter(|thought| !thought.is_empty()) {
                 think(&mut message, &thought);
             }
+            fields.raw(PARSED);
         }
         "tool" => {
             let id = fields.string("tool_call_id")?.ok_or_else(|| ApiError::missing(&fields.name("tool_call_id")))?;
@@ -89,6 +94,7 @@ fn call(raw: &RawValue, name: &str) -> Result<Value, ApiError> {
     let mut function = Fields::of_field(call.required("function")?, &call.name("function"))?;
     let tool = function.string("name")?.ok_or_else(|| ApiError::missing(&function.name("name")))?;
     let arguments = function.string("arguments")?.unwrap_or_default();
+    function.raw(PARSED_ARGUMENTS);
     function.finish()?;
     call.finish()?;
     // What a model wrote need not be JSON. Then the template gets it as it is.

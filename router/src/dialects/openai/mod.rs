@@ -1,19 +1,22 @@
-//! OpenAI's API: chats and completions.
+//! OpenAI's API: chats, completions and responses.
 
 mod chat;
 mod chat_writer;
 mod completion;
+mod completion_writer;
 mod form;
 mod logprobs;
 mod messages;
 mod options;
+mod responses;
 mod structure;
 mod tools;
 
 pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
 pub(crate) use messages::MESSAGES;
-pub(crate) use tools::schema;
+pub(crate) use responses::{Responses, Turn, check_include};
+pub(crate) use tools::{TOOLS, schema, tools};
 
 use crate::error::ApiError;
 use axum::response::{IntoResponse, Response};

@@ -14,8 +14,11 @@ const STOP_TOKENS_MAX: usize = 128;
 /// Most tokens with a bias.
 const BIASES_MAX: usize = 1024;
 
+/// Longest salt of the cache, in bytes.
+const SALT_BYTES_MAX: usize = 1024;
+
 /// Takes the shared fields. `max_tokens` and log probabilities are spelled differently in chats and completions
-/// and come as arguments. `goes_on` is not among them: the answer begins a text.
+/// and come as arguments. `goes_on` and `best` are not among them: the answer begins a text, and is told as a whole.
 pub(super) fn take(
     fields: &mut Fields<'_>,
     card: &ModelCard,
@@ -24,10 +27,46 @@ pub(super) fn take(
     logprobs: Option<u32>,
 ) -> Result<Options, ApiError> {
     let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
-    // One sequence is the best of one: where it asks for no more than `n`, `best_of` changes nothing.
-    fields.neutral("best_of", &[json!(choices)])?;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let include_usage = include_usage(fields, stream)?;
+    let params = sampling(fields, card, max_tokens, logprobs)?;
+    let stops = stop_strings(fields, "stop")?;
+    let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
+    let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
+        true => SpecialTokens::Hidden,
+        false => SpecialTokens::Shown,
+    };
+    let shows_stop = fields.flag("include_stop_str_in_output")?.unwrap_or(false);
+    let tells_tokens = fields.flag("return_token_ids")?.unwrap_or(false);
+    let cache_salt = cache_salt(fields)?;
+    take_inert(fields)?;
+    refuse_extensions(fields)?;
+    let structure = structure::take(fields)?;
+    Ok(Options {
+        params,
+        max_tokens,
+        choices,
+        stops,
+        seed,
+        stream,
+        include_usage,
+        special_tokens,
+        tells_tokens,
+        shows_stop,
+        cache_salt,
+        structure,
+        ..Options::default()
+    })
+}
+
+/// Takes how to sample; where the client does not say, the model does.
+fn sampling(
+    fields: &mut Fields<'_>,
+    card: &ModelCard,
+    max_tokens: Option<u32>,
+    logprobs: Option<u32>,
+) -> Result<SamplingParams, ApiError> {
+    let defaults = &card.sampling;
     let mut stop_tokens = stop_tokens(fields, card)?;
     if !fields.flag("ignore_eos")?.unwrap_or(false) {
         stop_tokens.extend_from_slice(&card.eos);
@@ -35,7 +74,6 @@ pub(super) fn take(
     stop_tokens.sort_unstable();
     stop_tokens.dedup();
     let min_tokens = at_least(fields, "min_tokens", 0)?.unwrap_or(0);
-    let defaults = &card.sampling;
     let params = SamplingParams {
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(defaults.temperature),
         top_p: top_p(fields)?.unwrap_or(defaults.top_p),
@@ -56,28 +94,31 @@ pub(super) fn take(
         let message = format!("'min_tokens' ({min_tokens}) is above the most output tokens ({}).", params.max_tokens);
         return Err(ApiError::field("min_tokens", message));
     }
-    let stops = stop_strings(fields, "stop")?;
-    let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
-    let special_tokens = match fields.flag("skip_special_tokens")?.unwrap_or(true) {
-        true => SpecialTokens::Hidden,
-        false => SpecialTokens::Shown,
-    };
-    take_inert(fields)?;
-    let (output, structure, grammar, goes_on) = (None, structure::take(fields)?, None, false);
-    Ok(Options {
-        params,
-        max_tokens,
-        choices,
-        stops,
-        seed,
-        stream,
-        include_usage,
-        special_tokens,
-        output,
-        structure,
-        grammar,
-        goes_on,
-    })
+    Ok(params)
+}
+
+/// Takes `cache_salt`.
+fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
+    const SALT: &str = "cache_salt";
+    match fields.string(SALT)? {
+        Some(salt) if salt.is_empty() || salt.len() > SALT_BYTES_MAX => {
+            let message = format!("'{SALT}' must have 1 to {SALT_BYTES_MAX} bytes, not {}.", salt.len());
+            Err(ApiError::field(SALT, message))
+        }
+        salt => Ok(salt),
+    }
+}
+
+/// Refuses what users of vLLM know and this service does not, except in the values that ask for nothing.
+fn refuse_extensions(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    // A template is a program, and no client may run its own here: what it takes in memory has no bound.
+    for field in ["chat_template", "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids"] {
+        fields.neutral(field, &[])?;
+    }
+    fields.neutral("bad_words", &[json!([])])?;
+    fields.neutral("priority", &[json!(0)])?;
+    fields.neutral("use_beam_search", &[json!(false)])?;
+    fields.neutral("spaces_between_special_tokens", &[json!(true)])
 }
 
 /// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The

@@ -3,6 +3,7 @@
 use crate::api::{Fields, Structure, only};
 use crate::error::ApiError;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 /// Takes them. Errors: what the client has to fix.
 pub(super) fn take(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiError> {
@@ -17,31 +18,53 @@ pub(super) fn take(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiErro
 
 fn response_format(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiError> {
     const FIELD: &str = "response_format";
+    match fields.raw(FIELD) {
+        Some(raw) => format(raw, FIELD, Place::Inside),
+        None => Ok(None),
+    }
+}
+
+/// Where the schema of a format is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In a field `json_schema`, as in chats.
+    Inside,
+    /// Beside the type, as in responses.
+    Beside,
+}
+
+/// Reads the format of an answer, which `field` has. `None`: any text. Errors: what the client has to fix.
+pub(super) fn format(raw: &RawValue, field: &str, place: Place) -> Result<Option<Structure>, ApiError> {
     const SCHEMA: &str = "json_schema";
-    let Some(raw) = fields.raw(FIELD) else { return Ok(None) };
-    let mut format = Fields::of_field(raw, FIELD)?;
+    let mut format = Fields::of_field(raw, field)?;
     let kind = format.string("type")?.ok_or_else(|| ApiError::missing(&format.name("type")))?;
-    let structure = match kind.as_str() {
-        "text" => None,
-        "json_object" => Some(Structure::any_object(FIELD)),
-        SCHEMA => {
+    let structure = match (kind.as_str(), place) {
+        ("text", _) => None,
+        ("json_object", _) => Some(Structure::any_object(field)),
+        (SCHEMA, Place::Beside) => Some(schema(&mut format, field)?),
+        (SCHEMA, Place::Inside) => {
             let name = format.name(SCHEMA);
             let mut named = Fields::of_field(format.required(SCHEMA)?, &name)?;
-            named.string("name")?;
-            named.string("description")?;
-            // Every answer keeps to its schema.
-            named.flag("strict")?;
-            let schema = Structure::json(&mut named, "schema")?.unwrap_or_else(|| Structure::any_object(&name));
+            let structure = schema(&mut named, &name)?;
             named.finish()?;
-            Some(schema)
+            Some(structure)
         }
         _ => {
-            let message = format!("'{FIELD}.type' is '{kind}'; it must be text, json_object or json_schema.");
+            let message = format!("'{field}.type' is '{kind}'; it must be text, json_object or json_schema.");
             return Err(ApiError::field(&format.name("type"), message));
         }
     };
     format.finish()?;
     Ok(structure)
+}
+
+/// Takes a schema and what is said about it.
+fn schema(fields: &mut Fields<'_>, field: &str) -> Result<Structure, ApiError> {
+    fields.string("name")?;
+    fields.string("description")?;
+    // Every answer keeps to its schema.
+    fields.flag("strict")?;
+    Ok(Structure::json(fields, "schema")?.unwrap_or_else(|| Structure::any_object(field)))
 }
 
 fn structured_outputs(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiError> {

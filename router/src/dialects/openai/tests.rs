@@ -107,6 +107,20 @@ fn others_wait_for_no_long_text_and_for_tokens() {
 }
 
 #[test]
+fn what_a_client_has_read_of_an_answer_may_come_back() {
+    let call =
+        |more: &str| format!(r#"{{"id":"a","type":"function","function":{{"name":"f","arguments":"{{}}"{more}}}}}"#);
+    let chat = |parsed: &str, call: &str| {
+        let turn = format!(r#"{{"role":"assistant","content":"x"{parsed},"tool_calls":[{call}]}}"#);
+        let result = r#"{"role":"tool","tool_call_id":"a","content":"y"}"#;
+        format!(r#"{{"model":"tiny-rust","messages":[{{"role":"user","content":"Hi"}},{turn},{result}]}}"#)
+    };
+    let plain = parse(&Chat, &chat("", &call(""))).expect("it is valid");
+    let read = chat(r#","parsed":{"a":1}"#, &call(r#","parsed_arguments":{}"#));
+    assert_eq!(parse(&Chat, &read).expect("it is valid").prompts[0].tokens, plain.prompts[0].tokens);
+}
+
+#[test]
 fn a_model_without_a_template_takes_no_chat() {
     let card = ModelCard { template: None, ..card() };
     let body = json!({ "model": "tiny-rust", "messages": [{ "role": "user", "content": "Hi" }] }).to_string();

@@ -1,17 +1,19 @@
 //! The tools of a chat, and how much the model is to think.
 
-use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_thinking, sort, typed};
+use crate::api::{Fields, Output, TOOLS_BYTES_MAX, Tool, offer, set_effort, sort, typed};
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use crate::output::Must;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-/// The field that holds the tools.
-pub(super) const TOOLS: &str = "tools";
-
+/// The field, and the template's variable, that says how much to think.
+const EFFORT: &str = "reasoning_effort";
 /// How much a model can be told to think.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// The field that holds the tools.
+pub(crate) const TOOLS: &str = "tools";
 
 /// Takes what says which tools the model may call. Gives them to the template by `variables`.
 pub(super) fn take(
@@ -19,6 +21,15 @@ pub(super) fn take(
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<Output, ApiError> {
+    let tools = tools(fields)?;
+    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let Some(must) = choice(fields, &names, named)? else { return Ok(Output::default()) };
+    Ok(Output { one_call, must, ..offer(tools, TOOLS, variables, card)? })
+}
+
+/// Takes the tools.
+pub(crate) fn tools(fields: &mut Fields<'_>) -> Result<Vec<Tool>, ApiError> {
     let tools = match fields.raw(TOOLS) {
         Some(raw) if raw.get().len() > TOOLS_BYTES_MAX => {
             let message = format!("'{TOOLS}' has {} bytes; {TOOLS_BYTES_MAX} are allowed.", raw.get().len());
@@ -27,16 +38,16 @@ pub(super) fn take(
         Some(raw) => typed::<Vec<&RawValue>>(raw, TOOLS, "an array of tools")?,
         None => Vec::new(),
     };
-    let tools = tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]")));
-    let tools = tools.collect::<Result<Vec<Tool>, ApiError>>()?;
-    let one_call = fields.flag("parallel_tool_calls")? == Some(false);
-    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-    let Some(must) = choice(fields, &names)? else { return Ok(Output::default()) };
-    Ok(Output { one_call, must, ..offer(tools, TOOLS, variables, card)? })
+    tools.iter().enumerate().map(|(at, raw)| tool(raw, &format!("{TOOLS}[{at}]"))).collect()
 }
 
-/// Takes `tool_choice`: whether the model has to call one of the tools `names`. `None`: it may call none.
-fn choice(fields: &mut Fields<'_>, names: &[&str]) -> Result<Option<Must>, ApiError> {
+/// Takes `tool_choice`: whether the model has to call one of the tools `names`. `None`: it may call none. `named`:
+/// reads which tool an object names.
+pub(super) fn choice(
+    fields: &mut Fields<'_>,
+    names: &[&str],
+    named: fn(&RawValue, &str) -> Result<String, ApiError>,
+) -> Result<Option<Must>, ApiError> {
     const CHOICE: &str = "tool_choice";
     let Some(raw) = fields.raw(CHOICE) else { return Ok(Some(Must::May)) };
     let choice: Value = typed(raw, CHOICE, "a string or an object")?;
@@ -106,18 +117,20 @@ pub(super) fn effort(
     variables: &mut Map<String, Value>,
     card: &ModelCard,
 ) -> Result<(), ApiError> {
-    const EFFORT: &str = "reasoning_effort";
     let Some(effort) = fields.string(EFFORT)? else { return Ok(()) };
-    if !EFFORTS.contains(&effort.as_str()) {
-        let message = format!("'{EFFORT}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
-        return Err(ApiError::field(EFFORT, message));
+    checked_effort(&effort, EFFORT, variables, card)
+}
+
+/// Tells the template how much the model is to think, where `effort`, which `field` has, is a word that says it.
+pub(super) fn checked_effort(
+    effort: &str,
+    field: &str,
+    variables: &mut Map<String, Value>,
+    card: &ModelCard,
+) -> Result<(), ApiError> {
+    if !EFFORTS.contains(&effort) {
+        let message = format!("'{field}' is '{effort}'; it must be one of {}.", EFFORTS.join(", "));
+        return Err(ApiError::field(field, message));
     }
-    let switches = set_thinking(variables, effort != "none", card);
-    if card.template.as_ref().is_some_and(|template| template.has(EFFORT)) {
-        variables.entry(EFFORT).or_insert(Value::from(effort));
-    } else if !switches {
-        let message = format!("'{EFFORT}': the chat template of '{}' does not ask how much to think.", card.name);
-        return Err(ApiError::unsupported(EFFORT, message));
-    }
-    Ok(())
+    set_effort(field, effort, variables, card)
 }

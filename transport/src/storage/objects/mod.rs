@@ -26,6 +26,7 @@ pub use config::{ObjectConfig, ObjectCredentials};
 pub use error::{ObjectError, ObjectTrouble};
 pub use plan::{ObjectPiece, ObjectPrepareError, ObjectWork};
 pub use prepared::ObjectTransfer;
+pub use requests::open_store;
 
 use crate::agent::event::TransferId;
 use crate::bounded_thread::{BoundedThread, Late};

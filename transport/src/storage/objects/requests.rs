@@ -79,30 +79,40 @@ impl HttpConnector for Made {
     }
 }
 
+/// Returns a client of a store. Errors: settings that cannot be.
+fn open(config: &ObjectConfig) -> io::Result<AmazonS3> {
+    let secure = config.endpoint.starts_with("https://");
+    let connections = Connections::client(secure, config.requests_max.max(1), config.silence_max)?;
+    let backoff = BackoffConfig { init_backoff: PAUSE_FIRST, max_backoff: PAUSE_MAX, base: 2.0 };
+    let mut builder = AmazonS3Builder::new()
+        .with_http_connector(Made(connections))
+        .with_endpoint(&config.endpoint)
+        .with_allow_http(!secure)
+        .with_region(&config.region)
+        .with_bucket_name(&config.bucket)
+        .with_access_key_id(&config.credentials.key_id)
+        .with_secret_access_key(&config.credentials.secret)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(RetryConfig { backoff, max_retries: REPEATS_MAX, retry_timeout: config.give_up });
+    if let Some(token) = &config.credentials.token {
+        builder = builder.with_token(token);
+    }
+    Ok(builder.build().map_err(ObjectConfigError::Store)?)
+}
+
+/// Returns a client of a store, for objects that are small and in no registered memory. It makes no parts, and bounds
+/// no requests at once: `name`, `posted_max` and `part_bytes` are of no use to it. Errors: settings that cannot be.
+pub fn open_store(config: &ObjectConfig) -> io::Result<Arc<dyn ObjectStore>> {
+    Ok(Arc::new(open(config)?))
+}
+
 impl Requests {
     /// Errors: settings that cannot be.
     pub(super) fn new(config: &ObjectConfig) -> io::Result<Self> {
         if config.part_bytes < ObjectConfig::PART_BYTES_MIN {
             return Err(ObjectConfigError::PartTooSmall { bytes: config.part_bytes }.into());
         }
-        let at_once = config.requests_max.max(1);
-        let secure = config.endpoint.starts_with("https://");
-        let connections = Connections::client(secure, at_once, config.silence_max)?;
-        let backoff = BackoffConfig { init_backoff: PAUSE_FIRST, max_backoff: PAUSE_MAX, base: 2.0 };
-        let mut builder = AmazonS3Builder::new()
-            .with_http_connector(Made(connections))
-            .with_endpoint(&config.endpoint)
-            .with_allow_http(!secure)
-            .with_region(&config.region)
-            .with_bucket_name(&config.bucket)
-            .with_access_key_id(&config.credentials.key_id)
-            .with_secret_access_key(&config.credentials.secret)
-            .with_conditional_put(S3ConditionalPut::ETagMatch)
-            .with_retry(RetryConfig { backoff, max_retries: REPEATS_MAX, retry_timeout: config.give_up });
-        if let Some(token) = &config.credentials.token {
-            builder = builder.with_token(token);
-        }
-        let store = builder.build().map_err(ObjectConfigError::Store)?;
+        let (at_once, store) = (config.requests_max.max(1), open(config)?);
         let (endpoint, bucket) = (config.endpoint.clone(), config.bucket.clone());
         Ok(Self { store, endpoint, bucket, at_once, permits: Semaphore::new(at_once), give_up: config.give_up })
     }
