@@ -1,6 +1,5 @@
 //! The router as the admin service sees it: its brain answers, and passes on what is asked of workers.
 
-use crate::api::Limits;
 use crate::brain::{AskError, Note, OperatorNote};
 use crate::dialects::prefix;
 use crate::http::App;
@@ -88,8 +87,7 @@ impl Cluster for Operated {
 
     async fn tokens(&self, request: String) -> Result<Vec<Token>, Status> {
         let app = self.app.clone();
-        let service = app.service().map_err(|error| error.to_admin())?;
-        let limits = Limits::of(&app.config.limits.borrow(), &service);
+        let limits = app.limits().map_err(|error| error.to_admin())?;
         let turn = self.tokenizes.clone().acquire_owned().await.expect("it is never closed");
         // An operator that goes meanwhile does not stop it, so it keeps its turn until its end.
         let read = move || {

@@ -55,6 +55,8 @@ pub(crate) struct Options {
     pub(crate) echo: Vec<String>,
     /// Prompts share what is cached only with those of the same salt.
     pub(crate) cache_salt: Option<String>,
+    /// What the client calls the request.
+    pub(crate) client_id: Option<String>,
 }
 
 /// The sequences of a prompt that are told.
@@ -87,6 +89,7 @@ impl Default for Options {
             best: None,
             echo: Vec::new(),
             cache_salt: None,
+            client_id: None,
         }
     }
 }

@@ -22,8 +22,15 @@ use domain::{RequestId, Token};
 use std::fmt::Debug;
 
 /// All dialects that generate text.
-pub(crate) const ALL: [&dyn Dialect; 6] =
-    [&openai::Chat, &openai::Completion, &openai::Responses, &anthropic::Messages, &ollama::Chat, &ollama::Generate];
+pub(crate) const ALL: [&dyn Dialect; 7] = [
+    &openai::Chat,
+    &openai::Completion,
+    &openai::Responses,
+    &openai::Generate,
+    &anthropic::Messages,
+    &ollama::Chat,
+    &ollama::Generate,
+];
 
 /// Longest body whose text may be tokenized while others wait.
 const QUICK_TEXT_BYTES_MAX: usize = 4096;

@@ -2,6 +2,7 @@
 
 use super::bodies::Bodies;
 use super::places::Places;
+use crate::api::Limits;
 use crate::brain::{Fleet, Note, Phase};
 use crate::clock::{Clock, Draw};
 use crate::config::{ModelCard, RouterConfig};
@@ -53,6 +54,11 @@ impl App {
     pub(crate) fn service(&self) -> Result<Service, ApiError> {
         let none = || ApiError::unavailable("no_workers", "No worker is there: none was up yet.");
         self.service.borrow().ok_or_else(none)
+    }
+
+    /// Returns the limits of requests. Errors: no worker was up yet.
+    pub(crate) fn limits(&self) -> Result<Limits, ApiError> {
+        Ok(Limits::of(&self.config.limits.borrow(), &self.service()?))
     }
 
     /// Returns what the workers serve; `None`: none was up yet.

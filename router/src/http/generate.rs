@@ -10,7 +10,7 @@ use super::places::Place;
 use super::responses::{self, Making};
 use crate::access::Access;
 use crate::answer::{Run, Taken, Waiting, Writer, events, whole};
-use crate::api::{Limits, ParsedRequest};
+use crate::api::ParsedRequest;
 use crate::brain::{Client, Held, Note, Updates};
 use crate::clock::unix_seconds;
 use crate::dialects::{Dialect, Head, ask, is_quick};
@@ -152,7 +152,7 @@ async fn accept(
     access: &Access,
 ) -> Result<Accepted, ApiError> {
     let admission = admit(app, key)?;
-    let service = app.service()?;
+    let served = app.service()?.served;
     if app.places.are_taken() {
         return Err(no_place(app, access).await);
     }
@@ -162,7 +162,7 @@ async fn accept(
     access.reaches(Stage::Tokens);
     let mut places = place(app, 1, access).await?;
     let admitted = Arc::new(connection.admit());
-    let limits = Limits::of(&app.config.limits.borrow(), &service);
+    let limits = app.limits()?;
     let mut is_quick = is_quick(dialect, &body);
     let making = match dialect.keeps() {
         true => Some(Arc::new(responses::begin(app, &body, is_quick, key).await?)),
@@ -193,7 +193,7 @@ async fn accept(
     }
     app.open()?;
     admission.take(ask.prompts.iter().map(|prompt| prompt.tokens.len()).sum());
-    Ok(Accepted { ask, places, admitted, served: service.served, admission, making })
+    Ok(Accepted { ask, places, admitted, served, admission, making })
 }
 
 /// Checks that the grammar of a request is one, on a thread that may block: to compile one may take as long as a step.

@@ -3,7 +3,7 @@
 use super::app::App;
 use super::body;
 use super::generate::admit;
-use crate::dialects::{anthropic, detokenize, ollama, refuse, tokenize};
+use crate::dialects::{anthropic, detokenize, ollama, openai, refuse, tokenize};
 use crate::error::ApiError;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,9 +17,10 @@ use std::sync::Arc;
 type Read = fn(&[u8], &App) -> Result<Value, ApiError>;
 
 /// All of these paths.
-const PATHS: [(&str, Read); 4] = [
+const PATHS: [(&str, Read); 5] = [
     ("/v1/messages/count_tokens", |body, app| anthropic::count_tokens(body, &app.card)),
     ("/api/show", |body, app| ollama::show(body, &app.card, app.served().as_ref())),
+    ("/v1/chat/completions/render", |body, app| openai::render(body, &app.card, &app.limits()?)),
     ("/tokenize", |body, app| tokenize(body, &app.card, app.served().map(|served| served.context_tokens))),
     ("/detokenize", |body, app| detokenize(body, &app.card)),
 ];

@@ -17,5 +17,6 @@ mod refusals;
 mod responses;
 mod strangers;
 mod structure;
+mod tokens;
 mod tools;
 pub(crate) mod world;

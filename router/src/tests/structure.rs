@@ -14,7 +14,7 @@ const RESPONSES: &str = "/v1/responses";
 const OLLAMA_CHAT: &str = "/api/chat";
 const OLLAMA_GENERATE: &str = "/api/generate";
 
-fn model() -> ModelCard {
+pub(super) fn model() -> ModelCard {
     let folder = tempfile::TempDir::new().expect("a folder");
     let template = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}>";
     std::fs::write(folder.path().join("chat_template.jinja"), template).expect("a file");
@@ -23,7 +23,7 @@ fn model() -> ModelCard {
     ModelCard { template, forms, ..card() }
 }
 
-fn body(path: &str, more: &Value) -> Value {
+pub(super) fn body(path: &str, more: &Value) -> Value {
     let messages = json!([{ "role": "user", "content": "Hi" }]);
     let mut body = match path {
         COMPLETION => json!({ "max_tokens": 100, "prompt": "Hi" }),

@@ -5,6 +5,7 @@ mod chat_writer;
 mod completion;
 mod completion_writer;
 mod form;
+mod generate;
 mod logprobs;
 mod messages;
 mod options;
@@ -14,6 +15,7 @@ mod tools;
 
 pub(crate) use chat::{Chat, conversation};
 pub(crate) use completion::Completion;
+pub(crate) use generate::{Generate, render};
 pub(crate) use messages::MESSAGES;
 pub(crate) use responses::{Responses, Turn, check_include};
 pub(crate) use tools::{TOOLS, schema, tools};

@@ -26,9 +26,25 @@ pub(super) fn take(
     max_tokens: Option<u32>,
     logprobs: Option<u32>,
 ) -> Result<Options, ApiError> {
-    let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
     let stream = fields.flag("stream")?.unwrap_or(false);
     let include_usage = include_usage(fields, stream)?;
+    let sampled = sampled(fields, card, limits, max_tokens, logprobs)?;
+    let tells_tokens = fields.flag("return_token_ids")?.unwrap_or(false);
+    let cache_salt = cache_salt(fields)?;
+    take_inert(fields)?;
+    refuse_extensions(fields)?;
+    Ok(Options { stream, include_usage, tells_tokens, cache_salt, ..sampled })
+}
+
+/// Takes those of the shared fields that say how to sample, what ends an answer, and what its text is.
+pub(super) fn sampled(
+    fields: &mut Fields<'_>,
+    card: &ModelCard,
+    limits: &Limits,
+    max_tokens: Option<u32>,
+    logprobs: Option<u32>,
+) -> Result<Options, ApiError> {
+    let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1) as u16;
     let params = sampling(fields, card, max_tokens, logprobs)?;
     let stops = stop_strings(fields, "stop")?;
     let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
@@ -37,23 +53,16 @@ pub(super) fn take(
         false => SpecialTokens::Shown,
     };
     let shows_stop = fields.flag("include_stop_str_in_output")?.unwrap_or(false);
-    let tells_tokens = fields.flag("return_token_ids")?.unwrap_or(false);
-    let cache_salt = cache_salt(fields)?;
-    take_inert(fields)?;
-    refuse_extensions(fields)?;
     let structure = structure::take(fields)?;
+    refuse_samplers(fields)?;
     Ok(Options {
         params,
         max_tokens,
         choices,
         stops,
         seed,
-        stream,
-        include_usage,
         special_tokens,
-        tells_tokens,
         shows_stop,
-        cache_salt,
         structure,
         ..Options::default()
     })
@@ -98,7 +107,7 @@ fn sampling(
 }
 
 /// Takes `cache_salt`.
-fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
+pub(super) fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
     const SALT: &str = "cache_salt";
     match fields.string(SALT)? {
         Some(salt) if salt.is_empty() || salt.len() > SALT_BYTES_MAX => {
@@ -109,16 +118,21 @@ fn cache_salt(fields: &mut Fields<'_>) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// Refuses what users of vLLM know and this service does not, except in the values that ask for nothing.
-fn refuse_extensions(fields: &mut Fields<'_>) -> Result<(), ApiError> {
-    // A template is a program, and no client may run its own here: what it takes in memory has no bound.
-    for field in ["chat_template", "prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids"] {
+/// Refuses ways to sample that users of vLLM know and this service does not, except in the values that ask for nothing.
+fn refuse_samplers(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    for field in ["prompt_logprobs", "truncate_prompt_tokens", "allowed_token_ids"] {
         fields.neutral(field, &[])?;
     }
     fields.neutral("bad_words", &[json!([])])?;
-    fields.neutral("priority", &[json!(0)])?;
     fields.neutral("use_beam_search", &[json!(false)])?;
     fields.neutral("spaces_between_special_tokens", &[json!(true)])
+}
+
+/// Refuses what else users of vLLM know and this service does not, except in the values that ask for nothing.
+fn refuse_extensions(fields: &mut Fields<'_>) -> Result<(), ApiError> {
+    // A template is a program, and no client may run its own here: what it takes in memory has no bound.
+    fields.neutral("chat_template", &[])?;
+    fields.neutral("priority", &[json!(0)])
 }
 
 /// Takes fields that say whom a request is for, how it is to be billed or kept, or how long an answer should be. The
@@ -134,7 +148,7 @@ fn take_inert(fields: &mut Fields<'_>) -> Result<(), ApiError> {
     metadata.transpose().map(|_| ())
 }
 
-fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
+pub(super) fn include_usage(fields: &mut Fields<'_>, stream: bool) -> Result<bool, ApiError> {
     const FIELD: &str = "stream_options";
     let Some(raw) = fields.raw(FIELD) else { return Ok(false) };
     if !stream {
