@@ -216,6 +216,22 @@ class Completions(Case):
                 self.assertTrue(choice.text[offset:].startswith(token), (token, offset, choice.text))
 
 
+class Tokens(Case):
+    def post(self, path, body):
+        request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            return json.load(response)
+
+    def test_a_chat_that_is_rendered_has_the_tokens_of_the_chat(self):
+        chat = self.chat(extra_body={"return_token_ids": True})
+        body = {"model": self.model, "messages": MESSAGES, "max_tokens": 16, "temperature": 0}
+        rendered = self.post("/v1/chat/completions/render", body)
+        self.assertEqual(len(rendered["token_ids"]), chat.usage.prompt_tokens)
+        answer = self.post("/inference/v1/generate", rendered)
+        self.assertEqual(answer["choices"][0]["token_ids"], chat.choices[0].token_ids)
+        self.assertEqual(answer["usage"]["completion_tokens"], chat.usage.completion_tokens)
+
+
 class Errors(Case):
     def check(self, kind, param, **more):
         with self.assertRaises(kind) as caught:
