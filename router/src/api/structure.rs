@@ -43,7 +43,11 @@ impl Structure {
     /// Takes a JSON schema, which may be written as a string.
     pub(crate) fn json(fields: &mut Fields<'_>, name: &str) -> Result<Option<Self>, ApiError> {
         let field = fields.name(name);
-        let Some(raw) = fields.raw(name) else { return Ok(None) };
+        fields.raw(name).map(|raw| Self::schema(raw, field)).transpose()
+    }
+
+    /// Reads a JSON schema, which `field` has. It may be written as a string.
+    pub(crate) fn schema(raw: &RawValue, field: String) -> Result<Self, ApiError> {
         let schema: Value = typed(raw, &field, "a JSON schema")?;
         let schema = match schema {
             Value::String(text) => serde_json::from_str(&text)
@@ -53,7 +57,7 @@ impl Structure {
         if !schema.is_object() && !schema.is_boolean() {
             return Err(ApiError::field_type(&field, format!("'{field}' must be an object, a JSON schema.")));
         }
-        Ok(Some(Self { field, form: Form::Json(schema) }))
+        Ok(Self { field, form: Form::Json(schema) })
     }
 
     /// Takes a regular expression.

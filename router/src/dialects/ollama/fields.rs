@@ -5,7 +5,6 @@ use crate::api::{Fields, Options, Structure, set_effort, sort, stop_strings, swi
 use crate::config::ModelCard;
 use crate::error::ApiError;
 use domain::SamplingParams;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 const OPTIONS: &str = "options";
@@ -49,10 +48,11 @@ pub(super) fn take(fields: &mut Fields<'_>, card: &ModelCard) -> Result<Options,
 /// Takes what the text of the answer has to be: `"json"`, or a schema.
 fn format(fields: &mut Fields<'_>) -> Result<Option<Structure>, ApiError> {
     const FORMAT: &str = "format";
-    match fields.raw(FORMAT).map(RawValue::get) {
-        None | Some("\"\"") => Ok(None),
-        Some("\"json\"") => Ok(Some(Structure::any_object(FORMAT))),
-        Some(_) => Structure::json(fields, FORMAT),
+    let Some(raw) = fields.raw(FORMAT) else { return Ok(None) };
+    match raw.get() {
+        "\"\"" => Ok(None),
+        "\"json\"" => Ok(Some(Structure::any_object(FORMAT))),
+        _ => Structure::schema(raw, FORMAT.to_owned()).map(Some),
     }
 }
 
