@@ -71,8 +71,9 @@ pub struct KvManager {
     sequences: BTreeMap<SeqKey, Sequence>,
     /// Prompts whose tables do not reach their last blocks in some group.
     in_progress: BTreeSet<SeqKey>,
-    /// Blocks of each group that were promised to them when the last call ended.
-    promises: Vec<u32>,
+    /// Of each group, the blocks that were promised to them and those that pins might still name, when the last call
+    /// ended.
+    promises: Vec<[u32; 2]>,
     /// Sequences that were closed, blocks that fell out of windows, promises that fell, and leases that ended.
     ended: u64,
     leases: LeaseTable,
@@ -100,7 +101,7 @@ impl KvManager {
             index: PrefixIndex::new(&windowed),
             sequences: BTreeMap::new(),
             in_progress: BTreeSet::new(),
-            promises: vec![0; config.groups.len()],
+            promises: vec![[0; 2]; config.groups.len()],
             ended: 0,
             leases: LeaseTable::new(config.answers_max, config.leases_max),
             pins: PinTable::new(config.groups.iter().map(|group| group.pinned_max(config.pinned_percent)).collect()),
@@ -662,13 +663,14 @@ impl KvManager {
         }
     }
 
-    /// Ends a call that changed something: asserts the conservation law, and counts promises that fell.
+    /// Ends a call that changed something: asserts the conservation law, and counts promises that fell. What pins may
+    /// still name counts even while no prompt is in progress: a long one finds room only next to that.
     fn settle(&mut self) {
         self.pools.iter().for_each(Pool::assert_conserved);
         for group in groups(self.pools.len()) {
-            let promised = self.promised(group);
+            let promised = [self.promised(group), self.pins_to_come(group)];
             let before = std::mem::replace(&mut self.promises[at(group)], promised);
-            self.ended += u64::from(promised < before);
+            self.ended += u64::from(promised.iter().zip(&before).any(|(now, before)| now < before));
         }
     }
 }

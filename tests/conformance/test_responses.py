@@ -76,8 +76,9 @@ class Responses(Case):
     def test_the_helper_of_streams_follows(self):
         arguments = {"model": self.model, "input": QUESTION, "max_output_tokens": 16, "temperature": 0}
         with self.client.responses.stream(**arguments) as stream:
-            text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
-            self.assertEqual(stream.get_final_response().output_text, text)
+            events = list(stream)
+        text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        self.assertEqual(events[-1].response.output_text, text)
 
     def test_a_cut_answer_is_incomplete(self):
         response = self.ask(max_output_tokens=1)

@@ -74,10 +74,14 @@ fn what_a_thread_did_is_said_again_after_a_panic() {
 #[test]
 fn threads_that_are_not_registered_are_listed_behind_the_others() {
     let (go, gone) = channel::<()>();
+    let (begin, begun) = channel();
     let other = std::thread::Builder::new().name("other".to_owned()).spawn(move || {
+        // A thread names itself as it begins.
+        let _ = begin.send(());
         // It says nothing, and nothing breaks.
         during(Doing::Works, || gone.recv())
     });
+    begun.recv().expect("it begins");
     let registered = spawn("registered".to_owned(), || {
         let listed = list();
         let at = |name: &str| listed.threads.iter().position(|thread| thread.name == name);

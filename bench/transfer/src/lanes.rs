@@ -6,7 +6,7 @@ use crate::settings::{OwnerAddress, Trust};
 use domain::ProgressWord;
 use domain::session::{PeerAddress, PeerInfo, Role};
 use std::sync::mpsc::sync_channel;
-use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, Probe};
+use transport::{Agent, AgentConfig, AgentEvent, Hub, Lane, LaneStatus, ListenConfig, PassedOver, Probe, WhyPassed};
 
 /// Bytes of the memory that is read within this process.
 const LOCAL_BYTES: usize = 1 << 20;
@@ -43,9 +43,14 @@ pub fn lanes(owner: &OwnerAddress, trust: &Trust) -> Result<Vec<LaneOfHost>, Ben
                     // With `tcp` beside it the reason is told if it cannot be had.
                     let LaneStatus { lane: got, probe, passed_over, .. } =
                         connect(&Hub::new(), vec![lane, Lane::Tcp], owner, trust)?;
-                    let reason = passed_over.iter().find(|passed| passed.lane == lane);
-                    let reason = reason.map(|passed| passed.reason.to_string()).unwrap_or_default();
-                    if got == lane { Ok(probe) } else { Err(NoLane::PassedOver(reason)) }
+                    match passed_over.into_iter().find(|passed| passed.lane == lane) {
+                        _ if got == lane => Ok(probe),
+                        // It can be had, and a busy host made it slower than `tcp`.
+                        Some(PassedOver { why: WhyPassed::Slower, .. }) => {
+                            Ok(connect(&Hub::new(), vec![lane], owner, trust)?.probe)
+                        }
+                        passed => Err(NoLane::PassedOver(passed.map(|passed| passed.reason).unwrap_or_default())),
+                    }
                 }
             };
             Ok(LaneOfHost { lane, cost, is_taken: lane == taken })

@@ -155,9 +155,11 @@ impl KvManager {
         window.map_or(0, |window| gap.min(self.span_blocks(window).saturating_sub(has)))
     }
 
-    /// Returns how many more blocks of the group pins may name.
-    fn pins_to_come(&self, group: GroupId) -> u32 {
-        let pinned_max = self.config.groups[at(group)].pinned_max(self.config.pinned_percent) as u32;
+    /// Returns how many more blocks of the group pins may name, which prompts in progress then lack. That is none
+    /// without a window: there they have all their blocks.
+    pub(super) fn pins_to_come(&self, group: GroupId) -> u32 {
+        let config = &self.config.groups[at(group)];
+        let pinned_max = config.window.map_or(0, |_| config.pinned_max(self.config.pinned_percent) as u32);
         pinned_max.saturating_sub(self.pools[at(group)].pinned())
     }
 

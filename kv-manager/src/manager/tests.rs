@@ -100,6 +100,8 @@ fn only_what_gives_room_back_is_counted_as_given_back() {
     assert_eq!(kv.grow(key(1), 20), Grow::Ready(Vec::new()));
     assert!(matches!(kv.open(key(3), TENANT, &chain(1, 1), 12, 1), Admit::Ready { .. }));
     assert!(kv.stats()[0].evictions > 0);
+    // Pins may take no room that is promised: the group has no window.
+    assert_eq!(kv.pin(&chain(3, 1), at_s(5)), Pinned::Until { tokens: 4 });
     assert_eq!(kv.given_back(), before);
     let lease = offer(&mut kv, key(1), 8).lease;
     kv.close(key(1));

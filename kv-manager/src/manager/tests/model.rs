@@ -239,7 +239,7 @@ struct Refused {
     chain: Vec<BlockHash>,
     tokens: u32,
     fetch: bool,
-    /// Blocks of it that were cached.
+    /// The fewest blocks of it that were cached since.
     hit: u32,
     given_back: u64,
 }
@@ -739,13 +739,15 @@ impl World {
         self.check_refused();
     }
 
-    /// As long as nothing was given back, and no more of it is cached, what found no room finds none.
-    fn check_refused(&self) {
-        let Some(refused) = &self.refused else { return };
-        if self.kv.given_back() == refused.given_back {
-            let (hit, admit) = self.expected_admit(&refused.chain, refused.tokens, refused.fetch);
-            assert!(admit == Admit::NoRoom || hit > refused.hit, "there is room that nobody was told of");
-        }
+    /// As long as nothing was given back, and no more of it is cached than at any time since, what found no room finds
+    /// none. What went and is back may be a block that somebody uses.
+    fn check_refused(&mut self) {
+        let given_back = self.kv.given_back();
+        let Some(mut refused) = self.refused.take_if(|refused| refused.given_back == given_back) else { return };
+        let (hit, admit) = self.expected_admit(&refused.chain, refused.tokens, refused.fetch);
+        assert!(admit == Admit::NoRoom || hit > refused.hit, "there is room that nobody was told of");
+        refused.hit = refused.hit.min(hit);
+        self.refused = Some(refused);
     }
 
     fn chain(&self, tokens: &[Token]) -> Vec<BlockHash> {

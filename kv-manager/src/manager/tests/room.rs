@@ -70,6 +70,35 @@ fn room_is_the_share_of_the_fullest_group() {
     assert_eq!(kv.room().available, 0, "no prompt fits the group with the window");
 }
 
+/// A pin may name what is in use, before or after that is written: then it will take nothing else of the room.
+#[test]
+fn who_found_no_room_is_told_when_a_pin_names_what_is_in_use() {
+    for pinned_first in [false, true] {
+        let groups = config(&[(100, None), (16, Some(8))]);
+        let mut kv = KvManager::new(KvConfig { chunk_tokens: SIZE, pinned_percent: 50, ..groups });
+        assert!(matches!(kv.open(key(1), TENANT, &[], 2 * SIZE, 1), Admit::Ready { .. }));
+        let pin = |kv: &mut KvManager| kv.pin(&chain(1, 1), at_s(5));
+        let write = |kv: &mut KvManager| kv.written(key(1), SIZE, &chain(1, 1));
+        if pinned_first {
+            pin(&mut kv);
+        } else {
+            write(&mut kv);
+        }
+        // What it has at once and the eight blocks that pins may name are one more than there are.
+        assert_eq!(kv.open(key(2), TENANT, &[], 20 * SIZE + 1, 1), Admit::NoRoom);
+        let before = kv.given_back();
+        if pinned_first {
+            write(&mut kv);
+        } else {
+            pin(&mut kv);
+        }
+        assert_eq!(kv.stats()[1].pinned, 1);
+        assert!(kv.given_back() > before, "pinned first: {pinned_first}");
+        assert_eq!(kv.open(key(2), TENANT, &[], 20 * SIZE + 1, 1), Admit::Ready { cached_tokens: 0 });
+        kv.check();
+    }
+}
+
 /// Prompts with common beginnings run in random order, take over each other's blocks, decode and end. Whatever they
 /// do, the next chunk of a prompt has room as soon as those that share its blocks and do not wait themselves are gone.
 #[test]

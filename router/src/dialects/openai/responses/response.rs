@@ -73,7 +73,8 @@ pub(super) fn item_id(id: &str, prefix: &str, place: &str) -> String {
 fn usage(taken: Taken) -> Value {
     json!({
         "input_tokens": taken.prompt_tokens,
-        "input_tokens_details": { "cached_tokens": taken.cached_tokens },
+        // No write to the cache is billed.
+        "input_tokens_details": { "cached_tokens": taken.cached_tokens, "cache_write_tokens": 0 },
         "output_tokens": taken.output_tokens,
         "output_tokens_details": { "reasoning_tokens": taken.reasoning_tokens },
         "total_tokens": taken.prompt_tokens + taken.output_tokens,
