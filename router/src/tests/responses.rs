@@ -130,8 +130,8 @@ async fn a_response_streams_with_every_event_and_is_kept_when_it_ends() {
     over["output"] = json!([done]);
     let prompt = submit.prompt.len();
     over["usage"] = json!({
-        "input_tokens": prompt, "input_tokens_details": { "cached_tokens": 4 }, "output_tokens": 3,
-        "input_tokens": prompt, "input_tokens_details": { "cached_tokens": 4, "cache_write_tokens": 0 }, "output_tokens": 3,
+        "input_tokens": prompt, "input_tokens_details": { "cached_tokens": 4, "cache_write_tokens": 0 },
+        "output_tokens": 3, "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": prompt + 3,
     });
     let mut expected = vec![
         ("response.created", json!({ "response": begun(&id, created) })),
