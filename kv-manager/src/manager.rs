@@ -74,7 +74,8 @@ pub struct KvManager {
     /// Of each group, the blocks that were promised to them and those that pins might still name, when the last call
     /// ended.
     promises: Vec<[u32; 2]>,
-    /// Sequences that were closed, blocks that fell out of windows, promises that fell, and leases that ended.
+    /// Sequences that were closed, blocks that fell out of windows, promises and pins to come that fell, and leases
+    /// that ended.
     ended: u64,
     leases: LeaseTable,
     pins: PinTable,

@@ -64,19 +64,21 @@ fn decode_step(known: u32, penalty: f32, timed: bool) -> (usize, usize) {
 
 /// Sequences of a step after a long context.
 const MANY: u64 = 256;
+/// Those of a step whose instructions are counted: the kernel stops the process after each of them.
+const COUNTED: u64 = 64;
 
-/// Makes a rig whose next step is of many sequences that know so many tokens, nearly all of which they share. They are
-/// sampled by them.
-fn long_steps(known: u32) -> Rig {
+/// Makes a rig whose next step is of so many `sequences` that know so many tokens, nearly all of which they share. They
+/// are sampled by them.
+fn long_steps(sequences: u64, known: u32) -> Rig {
     let mut rig = Rig::new(Decode, layout());
     let shared = prompt(known, 1);
-    for id in 0..MANY {
+    for id in 0..sequences {
         let plain = Asked::new(id, shared.clone(), 1000);
         let params = SamplingParams { presence_penalty: 0.5, ..plain.params };
         rig.submit(&Asked { params, ..plain }, Assignment::Whole);
     }
     rig.turn();
-    while rig.running().is_some_and(|plan| plan.rows() != MANY as usize || plan.spans[0].start < known) {
+    while rig.running().is_some_and(|plan| plan.rows() != sequences as usize || plan.spans[0].start < known) {
         assert!(rig.step());
     }
     assert!(rig.finish());
@@ -88,7 +90,7 @@ fn long_steps(known: u32) -> Rig {
 fn a_step_costs_its_host_the_same_after_a_long_context() {
     let (short, long) = (1 << 10, 128 << 10);
     let bytes = |known: u32| {
-        let mut rig = long_steps(known);
+        let mut rig = long_steps(MANY, known);
         let bytes = count(|| rig.see()).1;
         let time = |_| {
             assert!(rig.finish());
@@ -102,16 +104,15 @@ fn a_step_costs_its_host_the_same_after_a_long_context() {
     let (least, most) = (bytes(short), bytes(long));
     println!("{MANY} sequences: {least} bytes after {short} tokens, {most} after {long}");
     assert!(most * 10 <= least * 11, "{least} bytes after {short} tokens, {most} after {long}");
-    // Half a minute each: the kernel stops the process after each of them.
     let instructions = |known: u32| {
-        let mut rig = long_steps(known);
+        let mut rig = long_steps(COUNTED, known);
         stepping::instructions(|| rig.see())
     };
     let (least, most) = match instructions(short).and_then(|least| Ok((least, instructions(long)?))) {
         Ok(counts) => counts,
         Err(why) => return println!("skipped: instructions cannot be counted here: {why}"),
     };
-    println!("{MANY} sequences: {least} instructions after {short} tokens, {most} after {long}");
+    println!("{COUNTED} sequences: {least} instructions after {short} tokens, {most} after {long}");
     assert!(most * 10 <= least * 11, "{least} instructions after {short} tokens, {most} after {long}");
 }
 
