@@ -5,6 +5,8 @@ mod commands;
 mod config;
 mod doctor;
 mod error;
+#[cfg(feature = "failpoints")]
+mod failpoint;
 mod hub_model;
 mod memory;
 mod model_dir;
@@ -30,6 +32,8 @@ use std::sync::Arc;
 use threads::Doing;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    failpoint::arm();
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,8 +1,9 @@
 //! Named steps at which a test has a process die or stand still.
 //!
-//! With the feature `failpoints`, which only tests build with, `FAILPOINT=PLACE:KIND:COUNT:ACTION` arms one: the
-//! process is killed (`kill`, as by SIGKILL) or stopped (`stop`, as by SIGSTOP) when it passes that step for the
-//! COUNTth time. Without the feature nothing of it is in the binary.
+//! Here are the steps alone. What happens at one is installed by the binary, and only by a build for tests: no other has
+//! code that ends a process at a step.
+
+use std::sync::OnceLock;
 
 /// Where a process passes messages and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,55 +22,18 @@ pub enum FailPoint {
     Step,
 }
 
-/// Notes that the process passes a step. With the feature `failpoints`, it may die or stand still there.
-#[inline(always)]
-pub fn pass(place: FailPoint, kind: &'static str) {
-    #[cfg(feature = "failpoints")]
-    armed::pass(place, kind);
-    #[cfg(not(feature = "failpoints"))]
-    let _ = (place, kind);
+/// What a build for tests does at each step.
+static WATCHER: OnceLock<fn(FailPoint, &'static str)> = OnceLock::new();
+
+/// Has `watcher` called at each step. The first one stays.
+pub fn watch(watcher: fn(FailPoint, &'static str)) {
+    let _ = WATCHER.set(watcher);
 }
 
-#[cfg(feature = "failpoints")]
-mod armed {
-    use super::FailPoint;
-    use rustix::process::{Signal, getpid, kill_process};
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    struct Armed {
-        place: String,
-        kind: String,
-        count: u64,
-        signal: Signal,
-        passed: AtomicU64,
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "only builds for tests have it, and no setting shall exist for it")]
-    fn armed() -> Option<&'static Armed> {
-        static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
-        let read = || {
-            let text = std::env::var("FAILPOINT").ok()?;
-            let [place, kind, count, action] = text.split(':').collect::<Vec<_>>()[..] else {
-                panic!("FAILPOINT={text} is not PLACE:KIND:COUNT:ACTION")
-            };
-            let signal = match action {
-                "kill" => Signal::KILL,
-                "stop" => Signal::STOP,
-                other => panic!("FAILPOINT: there is no action {other}"),
-            };
-            let count = count.parse().expect("FAILPOINT: COUNT is a number");
-            Some(Armed { place: place.into(), kind: kind.into(), count, signal, passed: AtomicU64::new(0) })
-        };
-        ARMED.get_or_init(read).as_ref()
-    }
-
-    pub(super) fn pass(place: FailPoint, kind: &'static str) {
-        let Some(armed) = armed().filter(|armed| armed.place == format!("{place:?}") && armed.kind == kind) else {
-            return;
-        };
-        if armed.passed.fetch_add(1, Ordering::Relaxed) + 1 == armed.count {
-            let _ = kill_process(getpid(), armed.signal);
-        }
+/// Notes that the process passes a step. In a build for tests, it may die or stand still there.
+#[inline]
+pub fn pass(place: FailPoint, kind: &'static str) {
+    if let Some(watcher) = WATCHER.get() {
+        watcher(place, kind);
     }
 }
