@@ -171,7 +171,7 @@ fn from_worker() -> Vec<FromWorker> {
         token_bytes: 512,
         context_tokens: 2048,
         batch_invariant: false,
-        grammars: true,
+        grammars: false,
     };
     let ended = |by, finish| {
         let end = End { by, finish, detail: "why".to_owned() };

@@ -252,7 +252,8 @@ class Errors(Case):
         self.check(bad, "max_tokens", max_tokens=0)
         self.check(bad, "colour", extra_body={"colour": "red"})
         self.check(bad, "tools", tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
-        self.check(bad, "response_format", response_format={"type": "json_object"})
+        twins = {"name": "a", "schema": {"type": "array", "uniqueItems": True}}
+        self.check(bad, "response_format", response_format={"type": "json_schema", "json_schema": twins})
         self.check(bad, "messages[0].content[0]", messages=[
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
         ])

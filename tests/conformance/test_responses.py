@@ -134,11 +134,11 @@ class Responses(Case):
 
     def test_what_is_not_there_is_refused_by_name(self):
         bad = openai.BadRequestError
-        schema = {"type": "json_schema", "name": "a", "schema": {"type": "object"}}
+        schema = {"type": "json_schema", "name": "a", "schema": {"type": "array", "uniqueItems": True}}
         for param, more in (
             ("conversation", {"conversation": "conv_1"}),
             ("text.format", {"text": {"format": schema}}),
-            ("text.format", {"text": {"format": {"type": "json_object"}}}),
+            ("text.format", {"text": {"format": {"type": "yaml"}}}),
             ("tools[0].type", {"tools": [{"type": "web_search"}]}),
             ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
             ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}}),

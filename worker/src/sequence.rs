@@ -27,7 +27,7 @@ pub struct Sequence {
     /// The choices that are sampled when the prompt ends; one for a sequence of its own.
     pub choices: Vec<Choice>,
     /// What its output has to be a text of, as far as it goes. `None`: it may be any.
-    pub(crate) guide: Option<Guide>,
+    pub(crate) guide: Option<Box<Guide>>,
     /// When its attempt arrived here.
     pub arrived: Time,
     /// Prompt tokens that were in a cache, on the device or in a tier, when the prompt arrived, and were taken from

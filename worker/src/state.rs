@@ -328,7 +328,7 @@ impl WorkerState {
             params: submit.params.clone(),
             seed: submit.seed,
             choices,
-            guide: grammar.clone().map(Guide::new),
+            guide: grammar.clone().map(|grammar| Box::new(Guide::new(grammar))),
             arrived: now,
             cached_tokens: 0,
             loadable_tokens: 0,
