@@ -253,7 +253,8 @@ class Errors(Case):
         self.check(bad, "colour", extra_body={"colour": "red"})
         self.check(bad, "tools", tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
         twins = {"name": "a", "schema": {"type": "array", "uniqueItems": True}}
-        self.check(bad, "response_format", response_format={"type": "json_schema", "json_schema": twins})
+        wanted = {"type": "json_schema", "json_schema": twins}
+        self.check(bad, "response_format.json_schema.schema", response_format=wanted)
         self.check(bad, "messages[0].content[0]", messages=[
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
         ])

@@ -137,7 +137,7 @@ class Responses(Case):
         schema = {"type": "json_schema", "name": "a", "schema": {"type": "array", "uniqueItems": True}}
         for param, more in (
             ("conversation", {"conversation": "conv_1"}),
-            ("text.format", {"text": {"format": schema}}),
+            ("text.format.schema", {"text": {"format": schema}}),
             ("text.format", {"text": {"format": {"type": "yaml"}}}),
             ("tools[0].type", {"tools": [{"type": "web_search"}]}),
             ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
