@@ -138,7 +138,7 @@ class Responses(Case):
         for param, more in (
             ("conversation", {"conversation": "conv_1"}),
             ("text.format.schema", {"text": {"format": schema}}),
-            ("text.format", {"text": {"format": {"type": "yaml"}}}),
+            ("text.format.type", {"text": {"format": {"type": "yaml"}}}),
             ("tools[0].type", {"tools": [{"type": "web_search"}]}),
             ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
             ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}}),
