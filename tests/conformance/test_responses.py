@@ -140,8 +140,8 @@ class Responses(Case):
             ("text.format.schema", {"text": {"format": schema}}),
             ("text.format.type", {"text": {"format": {"type": "yaml"}}}),
             ("tools[0].type", {"tools": [{"type": "web_search"}]}),
-            ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
-            ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}}),
+            ("tools", {"tools": [TOOL], "tool_choice": "required"}),
+            ("tools", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}}),
             ("truncation", {"truncation": "some"}),
             ("colour", {"extra_body": {"colour": "red"}}),
         ):
