@@ -1,7 +1,7 @@
 //! Named steps at which a test has a process die or stand still.
 //!
-//! Here are the steps alone. What happens at one is installed by the binary, and only by a build for tests: no other has
-//! code that ends a process at a step.
+//! Here are the steps alone. What happens at one is installed by the binary, and only by a build for tests: no other
+//! build has code that ends a process at a step.
 
 use std::sync::OnceLock;
 
