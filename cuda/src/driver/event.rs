@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::error::{DriverError, call};
+use super::library;
 use cudarc::driver::sys;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,9 +55,8 @@ impl Event {
 
     /// Returns the time from another event to this one; both are timed, and reached. Errors: of the driver.
     pub fn since(&self, earlier: &Self) -> Result<Duration, DriverError> {
-        let mut milliseconds = 0.0;
-        // SAFETY: both live; one number is written.
-        unsafe { call!(cuEventElapsedTime_v2(&mut milliseconds, earlier.raw, self.raw)) }?;
+        // SAFETY: both live, in a context, for which the driver was loaded.
+        let milliseconds = unsafe { library::elapsed(earlier.raw, self.raw) }?;
         Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
     }
 
