@@ -40,7 +40,8 @@ pub enum Missing {
     Devices,
 }
 
-/// The first version of CUDA that the driver may implement, as the driver writes it: 1000 times major and 10 times minor.
+/// The first version of CUDA that the driver may implement, as the driver writes it: 1000 times major and 10 times
+/// minor.
 const VERSION_MIN: i32 = 12_030;
 
 /// The calls that are made of the driver. What cudarc does not find when it is called ends the process, so all of them
@@ -114,8 +115,8 @@ const ELAPSED: &str = "cuEventElapsedTime";
 /// Has the driver tell the milliseconds between two events.
 type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
-/// Returns the milliseconds between two events. The call is the one that all drivers have: the one that cudarc knows came
-/// with CUDA 12.8. Errors: of the driver.
+/// Returns the milliseconds between two events. The call is the one that all drivers have: the one that cudarc knows
+/// came with CUDA 12.8. Errors: of the driver.
 ///
 /// # Safety
 ///
